@@ -1,0 +1,18 @@
+# SPDX-FileCopyrightText: 2026 The airflow-resumable authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which Airflow this is. No other module of this package asks."""
+
+from __future__ import annotations
+
+AIRFLOW_VERSION: tuple[int, int]
+"""Major and minor version of the Airflow in this process, ``(3, 3)`` for 3.3.2 and for 3.3.0b1."""
+
+
+def __getattr__(name: str) -> tuple[int, int]:
+    if name != "AIRFLOW_VERSION":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import airflow
+
+    major, minor = airflow.__version__.split(".")[:2]
+    version = globals()[name] = (int(major), int(minor))
+    return version

@@ -1,0 +1,13 @@
+# SPDX-FileCopyrightText: 2026 The airflow-resumable authors
+# SPDX-License-Identifier: Apache-2.0
+"""The Airflow plugin of this package."""
+
+from __future__ import annotations
+
+from airflow.plugins_manager import AirflowPlugin
+
+
+class AirflowResumablePlugin(AirflowPlugin):
+    """Makes the package known to ``airflow plugins``; loaded by the API server and the scheduler."""
+
+    name = "airflow_resumable"

@@ -1,0 +1,72 @@
+# SPDX-FileCopyrightText: 2026 The airflow-resumable authors
+# SPDX-License-Identifier: Apache-2.0
+"""What every test run shares: a private Airflow home, systems that may be missing, hypothesis profiles."""
+
+from __future__ import annotations
+
+import collections
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from tests import systems
+
+# Before anything imports Airflow, which reads its configuration on import: the tests must neither see nor
+# touch the Airflow of whoever runs them.
+for _name in [
+    name for name in os.environ if name.startswith(("AIRFLOW__", "AIRFLOW_HOME", "AIRFLOW_CONFIG"))
+]:
+    del os.environ[_name]
+_AIRFLOW_HOME = tempfile.mkdtemp(prefix="airflow-resumable-tests-")
+os.environ["AIRFLOW_HOME"] = _AIRFLOW_HOME
+os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
+
+# "seeded" tries the same examples on every run; "proof" is what `make proof` runs.
+settings.register_profile("seeded", derandomize=True, deadline=None, print_blob=True)
+settings.register_profile("proof", max_examples=5000, deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "seeded"))
+
+
+@pytest.fixture(scope="session")
+def require() -> Callable[[str], Path]:
+    """`tests.systems.require`, for tests that need a system outside Python."""
+    return systems.require
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse a misspelt system in AIRFLOW_RESUMABLE_REQUIRE, which would otherwise require nothing."""
+    try:
+        systems.must_be_here()
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Ask for what the marker ``spark`` stands for before any fixture starts something."""
+    if item.get_closest_marker("spark"):
+        systems.require("java")
+        systems.require("pyspark")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Count the tests that were skipped for want of a system, with how to get it."""
+    missing: collections.Counter[str] = collections.Counter()
+    for report in terminalreporter.stats.get("skipped", []):
+        if isinstance(report.longrepr, tuple):
+            _, found, reason = report.longrepr[2].partition(systems.SKIP_PREFIX)
+            missing[reason] += bool(found)
+    if missing := +missing:
+        terminalreporter.section(f"systems not here: {missing.total()} tests skipped")
+        for reason, count in missing.most_common():
+            terminalreporter.write_line(f"{count:5d}  {reason}")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the run's Airflow home."""
+    shutil.rmtree(_AIRFLOW_HOME, ignore_errors=True)
