@@ -1,0 +1,336 @@
+# SPDX-FileCopyrightText: 2026 The airflow-resumable authors
+# SPDX-License-Identifier: Apache-2.0
+"""One attempt: asks what to do next, does it, writes it down, until the job has ended."""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_resumable.jobs import decision, errors
+from airflow_resumable.jobs.adapter import Capabilities, FoundJob, JobAdapter, Observation
+from airflow_resumable.jobs.crashpoints import reach
+from airflow_resumable.jobs.decision import Facts, decide
+from airflow_resumable.jobs.ledger import JobLedger, TaskStateStore
+from airflow_resumable.jobs.outcome import Outcome
+from airflow_resumable.jobs.record import JobRecord, Owner, spec_hash
+from airflow_resumable.jobs.service import JobService
+from airflow_resumable.jobs.submission import Submission
+from airflow_resumable.jobs.token import TokenMint
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_resumable.jobs.policies import ResumePolicy
+
+_log = logging.getLogger(__name__)
+
+STATUS_WRITE_INTERVAL = 30.0
+"""Seconds between two writes of a changed status, at least."""
+
+
+class JobAttempt:
+    """Drives one attempt of one task instance through the job protocol.
+
+    Args:
+        adapter: The seam to the service.
+        context: The task's context.
+        store: ``context["task_state_store"]``.
+        policy: A policy without gaps.
+        can: What the adapter is able to do.
+        installation: ``[resumable] installation_id``, or an empty string.
+    """
+
+    def __init__(
+        self,
+        adapter: JobAdapter,
+        context: Context,
+        store: TaskStateStore,
+        *,
+        policy: ResumePolicy,
+        can: Capabilities,
+        installation: str = "",
+    ) -> None:
+        ti = context["ti"]
+        run_started = getattr(context.get("dag_run"), "start_date", None)
+        self.adapter = adapter
+        self.context = context
+        self.policy = policy
+        self.can = can
+        self.service = JobService(adapter, context, policy, can)
+        self.owner = Owner(try_number=ti.try_number, started_at=datetime.now(UTC), ti_id=str(ti.id))
+        self.max_tries = int(getattr(ti, "max_tries", 0) or 0)
+        self.ledger = JobLedger(store, adapter.external_id_key, self.owner)
+        index = ti.map_index if ti.map_index is not None else -1
+        self.mint = TokenMint(installation, ti.dag_id, ti.run_id, ti.task_id, index, run_started)
+        self.record: JobRecord | None = None
+        self.external_id: Any = None
+        """The current job's id, known from the moment the service answers, before it is on record."""
+        self.token: str | None = None
+        self.submitting = False
+        self.live = False
+        """Whether the current job may still be doing work, as far as this attempt knows."""
+        self.seen_alive = False
+        """Whether this attempt itself has seen the current job at work."""
+        self.spec = ""
+        """The hash of the rendered job."""
+        self._run_started = run_started
+        self._submission = Submission(self)
+        self._outcome = Outcome(self)
+        self._foreign: Any = None
+        self._observed: dict[str, Observation] = {}
+        self._by_token: tuple[tuple[FoundJob, Observation], ...] | None = None
+        self._by_family: tuple[tuple[FoundJob, Observation], ...] | None = None
+        self._swept: tuple[Any, ...] | None = None
+        self._restored = False
+        self._last: tuple[Observation, str | None] | None = None
+        self._status_written = float("-inf")
+        self._crash_facts = {
+            "dag_id": ti.dag_id,
+            "run_id": ti.run_id,
+            "task_id": ti.task_id,
+            "map_index": index,
+            "try_number": ti.try_number,
+        }
+
+    @property
+    def is_last_try(self) -> bool:
+        """Whether Airflow will not run another try by itself."""
+        return self.owner.try_number > self.max_tries
+
+    def run(self) -> Any:
+        """Carry the job to its end and return its result.
+
+        Raises:
+            ResumableJobError: One of `airflow_resumable.jobs.errors`; each says what to do.
+        """
+        try:
+            return self._follow()
+        except errors.TaskInstanceGone as gone:
+            raise self._fenced(gone) from gone
+        except errors.JobSuperseded:
+            raise
+        except Exception as error:
+            self._at_failure(error)
+            raise
+
+    def _follow(self) -> Any:
+        self.spec = spec_hash(self.adapter.get_job_spec(self.context))
+        self.record = self.ledger.read()
+        self._foreign = self._read_foreign()
+        if self.record is not None and self.record.external_id is not None:
+            self.external_id, self.token = self.record.external_id, self.record.token
+        while True:
+            step = decide(self._facts())
+            self._say(step)
+            match step:
+                case decision.Stand():
+                    raise errors.JobSuperseded(f"superseded: {step.reason}; job and record are left alone")
+                case decision.Fail():
+                    raise getattr(errors, step.error)(
+                        step.reason, external_id=step.external_id, generation=self._generation
+                    )
+                case decision.Import():
+                    self._submission.import_(step)
+                    self._foreign = None
+                case decision.AskStatus():
+                    self._restore()
+                    self._note(step.external_id, self.service.look(step.external_id))
+                case decision.LookUpToken():
+                    self._by_token = self.service.find(step, self.mint.family)
+                case decision.LookUpFamily():
+                    self._by_family = self.service.find(step, self.mint.family)
+                case decision.Sweep():
+                    self._restore()
+                    self._swept = self.service.sweep(step, self.mint.family)
+                case decision.Settle():
+                    self._note(step.external_id, self._wait_while(step.external_id, Observation.STOPPING))
+                case decision.Adopt():
+                    self._submission.adopt(step)
+                    self.live, self._observed = True, {}
+                case decision.Finish():
+                    self._restore()
+                    return self._finish()
+                case decision.Submit() | decision.Watch():
+                    if isinstance(step, decision.Submit):
+                        self._restored = True
+                        self._submission.submit(step)
+                    else:
+                        self._take_over()
+                    if self._watch() is Observation.SUCCEEDED:
+                        return self._finish()
+                    self._observed = {repr(self.external_id): Observation.MISSING}
+
+    @property
+    def _generation(self) -> int | None:
+        return self.record.generation if self.record is not None else None
+
+    def _facts(self) -> Facts:
+        return Facts(
+            owner=self.owner,
+            max_tries=self.max_tries,
+            retries=int(getattr(self.context.get("task"), "retries", 0) or 0),
+            mint=self.mint,
+            spec=self.spec,
+            policy=self.policy,
+            can=self.can,
+            now=datetime.now(UTC),
+            run_started=self._run_started,
+            record=self.record,
+            foreign_id=self._foreign,
+            observed=self._observed,
+            by_token=self._by_token,
+            by_family=self._by_family,
+            swept=self._swept,
+        )
+
+    def _say(self, step: decision.Step) -> None:
+        generation = getattr(step, "generation", None) or self._generation
+        token = getattr(step, "token", None) or (self.record.token if self.record else None)
+        _log.info(
+            "decided: %s; job %r, generation %s, token %s: %s",
+            type(step).__name__,
+            getattr(step, "external_id", self.external_id),
+            generation,
+            token,
+            step.reason,
+        )
+
+    def _read_foreign(self) -> Any:
+        value = self.ledger.read_parent()
+        return None if value is None else self.adapter.parent_value_to_id(value)
+
+    def _note(self, external_id: Any, seen: tuple[Observation, str | None]) -> None:
+        self._observed[repr(external_id)] = seen[0]
+        self._last = seen
+        self.live = seen[0].is_live
+        self.seen_alive = self.seen_alive or self.live
+
+    def reach(self, point: str) -> None:
+        """Pass a named crash point, see `airflow_resumable.jobs.crashpoints`."""
+        reach(point, **self._crash_facts)
+
+    def claim(self, record: JobRecord, *, check_owner: bool = True) -> JobRecord:
+        """Write the record as its owner; it becomes the attempt's own view of the job."""
+        self.record = self.ledger.write(record, check_owner=check_owner)
+        self.external_id, self.token = self.record.external_id, self.record.token
+        return self.record
+
+    def _restore(self) -> None:
+        record = self.record
+        if record is None or record.external_id is None or self._restored:
+            return
+        self.adapter.restore_job(record.external_id, record.location, record.uid, self.context)
+        self._restored = True
+
+    def _take_over(self) -> None:
+        if self.record is None:
+            raise AssertionError("nothing on record to take over")
+        self.live = True
+        self._restore()
+        self.claim(self.record)
+
+    def _watch(self) -> Observation:
+        from airflow_resumable.jobs.watch import Watch
+
+        return Watch(self).until_the_end()
+
+    def observe(self, external_id: Any) -> tuple[Observation, str | None]:
+        """Look at the current job, remember what was seen, and write a changed status now and then."""
+        seen = self.service.look(external_id)
+        self._note(external_id, seen)
+        self._write_status(seen[1])
+        if seen[0].is_live:
+            self.reach("mid_poll")
+        return seen
+
+    @property
+    def last(self) -> tuple[Observation, str | None] | None:
+        """The last look at the current job."""
+        return self._last
+
+    def forget_last(self) -> None:
+        """Make the next reader of `last` look for itself."""
+        self._last = None
+
+    def _write_status(self, raw: str | None) -> None:
+        record = self.record
+        if record is None or raw is None or raw == record.last_status or record.external_id is None:
+            return
+        if time.monotonic() - self._status_written < STATUS_WRITE_INTERVAL:
+            return
+        self._status_written = time.monotonic()
+        try:
+            self.claim(record.with_(last_status=raw, last_seen_at=datetime.now(UTC)))
+        except errors.StoreUnavailable as error:
+            _log.warning(
+                "job %r is %s; the store could not be told (%s), watching on", self.external_id, raw, error
+            )
+
+    def _wait_while(self, external_id: Any, state: Observation) -> tuple[Observation, str | None]:
+        limit = self.policy.seconds("stopping_timeout")
+        deadline = time.monotonic() + limit
+        while (seen := self.service.look(external_id))[0] is state:
+            if time.monotonic() >= deadline:
+                raise errors.JobNotSettled(
+                    f"job {external_id!r} has been {seen[1]!r} for {limit:.0f} s; nothing was submitted. "
+                    "Look at it "
+                    "in the service, or raise stopping_timeout",
+                    external_id=external_id,
+                    generation=self._generation,
+                )
+            time.sleep(self.adapter.get_poll_interval())
+        return seen
+
+    def record_failure(self, raw: str | None) -> None:
+        """Put on record that the current job ended without success."""
+        self._outcome.fail(self.record, raw)
+
+    def _finish(self) -> Any:
+        if self.record is None:
+            raise AssertionError("no record of the job that has succeeded")
+        return self._outcome.succeed(self.record, self._last[1] if self._last else None)
+
+    def _fenced(self, gone: errors.TaskInstanceGone) -> errors.JobSuperseded:
+        from airflow_resumable.integration.server import task_state
+
+        state = task_state(self.context)
+        cancelled = ""
+        if (
+            state == "restarting"
+            and self.policy.on_clear == "resubmit"
+            and self.live
+            and self.external_id is not None
+            and self.can.cancel
+        ):
+            self.service.cancel(self.external_id)
+            cancelled = "; the task was cleared while running, so its job was cancelled"
+        return errors.JobSuperseded(
+            f"this attempt was replaced ({gone}); the server says {state!r}; job {self.external_id!r}, "
+            "generation "
+            f"{self._generation}{cancelled}",
+            external_id=self.external_id,
+            generation=self._generation,
+        )
+
+    def _at_failure(self, error: Exception) -> None:
+        if not self.live or self.external_id is None:
+            return
+        job = f"job {self.external_id!r} (generation {self._generation})"
+        final = self.is_last_try or isinstance(error, AirflowFailException)
+        if isinstance(error, errors.StatusBudgetExhausted):
+            _log.error("%s is left alone: a used-up status budget never cancels (%s)", job, error)
+        elif not final or self.policy.on_final_failure == "keep":
+            why = "on_final_failure=keep" if final else "tries are left"
+            _log.warning("%s is kept: %s after %s: %s", job, why, type(error).__name__, error)
+        elif not self.can.cancel:
+            _log.error("%s is NOT cancelled after the last try: this operator has no cancel_job", job)
+        else:
+            _log.warning(
+                "%s: the last try failed (%s: %s), on_final_failure=cancel", job, type(error).__name__, error
+            )
+            self.service.cancel(self.external_id)

@@ -1,0 +1,381 @@
+# SPDX-FileCopyrightText: 2026 The airflow-resumable authors
+# SPDX-License-Identifier: Apache-2.0
+"""What an attempt does next. Pure: no I/O, no clock of its own, no Airflow import.
+
+`decide` is called with what is known so far. Where that isn't enough it answers with a question
+(`AskStatus`, `LookUpToken`, `LookUpFamily`, `Sweep`, `Settle`); the attempt carries it out, adds the
+answer to the facts and asks again. The order is section 5 of the job protocol: first match wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow_resumable.jobs.adapter import Capabilities, FoundJob, Observation, SubmitWindow
+
+if TYPE_CHECKING:
+    from airflow_resumable.jobs.policies import ResumePolicy
+    from airflow_resumable.jobs.record import JobRecord, Owner
+    from airflow_resumable.jobs.token import TokenMint
+
+LOOKUP_SKEW = timedelta(minutes=5)
+"""How far a worker's clock may run ahead of the service's before a lookup misses a job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything the decision may look at.
+
+    Args:
+        owner: This attempt.
+        max_tries, retries: The task instance's `max_tries` now, and the task's `retries`: after a user's
+            clear
+            ``max_tries = try_number + retries``, an automatic retry leaves it alone.
+        mint, spec, policy, can, now: Tokens, hash of the rendered job, policies, the adapter's abilities,
+            the attempt's clock.
+        run_started: Start date of the Dag run: no job of this run is older.
+        record: The job record, or None.
+        foreign_id: The value under the parent operator's key, as an external id, or None.
+        observed: What was seen of an id, keyed by its JSON text.
+        by_token, by_family: Answers of lookups, None while they were not asked.
+        swept: Ids that a `Sweep` left alive; None while it was not carried out.
+    """
+
+    owner: Owner
+    max_tries: int
+    retries: int
+    mint: TokenMint
+    spec: str
+    policy: ResumePolicy
+    can: Capabilities
+    now: datetime
+    run_started: datetime | None = None
+    record: JobRecord | None = None
+    foreign_id: Any = None
+    observed: Mapping[str, Observation] = field(default_factory=dict)
+    by_token: tuple[tuple[FoundJob, Observation], ...] | None = None
+    by_family: tuple[tuple[FoundJob, Observation], ...] | None = None
+    swept: tuple[Any, ...] | None = None
+
+    @property
+    def first_of_sequence(self) -> bool:
+        """Whether this try is the first since the task instance was made or cleared."""
+        return self.owner.try_number == self.max_tries - self.retries + 1
+
+    @property
+    def plainly_first(self) -> bool:
+        """Whether no earlier attempt can have existed."""
+        return self.owner.try_number <= 1 and self.first_of_sequence
+
+    def seen(self, external_id: Any) -> Observation | None:
+        """What was seen of an id, or None."""
+        return self.observed.get(repr(external_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to do next, with the reason that goes into the log."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stand(Step):
+    """Superseded: do nothing at all to the record or the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Import(Step):
+    """Take the job under the parent operator's key for the current one."""
+
+    external_id: Any
+    generation: int
+    max_tries: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskStatus(Step):
+    """Ask the service for the status of a job."""
+
+    external_id: Any
+
+
+@dataclass(frozen=True, slots=True)
+class LookUpToken(Step):
+    """Find the jobs that carry a token."""
+
+    token: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LookUpFamily(Step):
+    """Find the jobs of all generations of this task instance."""
+
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep(Step):
+    """Cancel what is alive of the earlier generations and wait until it is gone."""
+
+    ids: tuple[Any, ...]
+    token: str | None
+    since: datetime
+    whole_family: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Settle(Step):
+    """Wait until a job that is stopping has ended."""
+
+    external_id: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Submit(Step):
+    """Start a job: write the intent (again, when the token is an old one), then submit."""
+
+    generation: int
+    token: str
+    same_token: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt(Step):
+    """Put a job that was found on record as the current one."""
+
+    found: FoundJob
+    generation: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Watch(Step):
+    """Follow the job on record to its end."""
+
+    external_id: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Finish(Step):
+    """Return the result of a job that has succeeded."""
+
+    external_id: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Fail(Step):
+    """End the attempt without a submit; `error` names a class of `airflow_resumable.jobs.errors`."""
+
+    error: str
+    external_id: Any = None
+
+
+def decide(facts: Facts) -> Step:
+    """Return the next step of an attempt."""
+    record = facts.record
+    if record is not None and record.owner.is_newer_than(facts.owner):
+        return Stand(
+            f"try {record.owner.try_number}, started {record.owner.started_at.isoformat()}, owns the record"
+        )
+    if facts.foreign_id is not None and (record is None or not record.knows(facts.foreign_id)):
+        return _import(facts)
+    if record is None:
+        return _without_record(facts)
+    if _was_cleared(facts, record) and facts.policy.on_clear == "resubmit":
+        return _after_clear(facts, record)
+    if record.phase == "intent":
+        return _with_intent(facts, record)
+    return _with_id(facts, record)
+
+
+def _was_cleared(facts: Facts, record: JobRecord) -> bool:
+    return record.reported or record.max_tries != facts.max_tries
+
+
+def _since(facts: Facts) -> datetime:
+    # A cleared run has a later start date than the jobs that its record knows of.
+    starts = [facts.run_started or facts.now - timedelta(days=1)]
+    if facts.record is not None:
+        starts.append(facts.record.intent_at)
+    return min(starts) - LOOKUP_SKEW
+
+
+def _submit(facts: Facts, generation: int, reason: str) -> Submit:
+    return Submit(reason, generation, facts.mint.token(facts.max_tries, generation))
+
+
+def _import(facts: Facts) -> Import:
+    record = facts.record
+    if record is None:
+        # A first try of a later sequence with a parent's id means that a user cleared since; the
+        # impossible max_tries makes the cleared rule see that.
+        cleared = facts.first_of_sequence and facts.owner.try_number > 1
+        known = -1 if cleared else facts.max_tries
+        return Import(
+            "the parent operator's key holds a job and there is no record", facts.foreign_id, 1, known
+        )
+    # An intent without id whose key write got through is the same generation; anything else was
+    # started by the parent operator itself.
+    generation = record.generation if record.phase == "intent" else record.generation + 1
+    return Import(
+        "the parent operator's key holds a job that is not on record",
+        facts.foreign_id,
+        generation,
+        record.max_tries,
+    )
+
+
+def _after_clear(facts: Facts, record: JobRecord) -> Step:
+    if facts.swept is None:
+        return Sweep(
+            f"cleared since generation {record.generation} was started",
+            record.ids,
+            record.token,
+            _since(facts),
+            whole_family=facts.can.find_by_family and bool(facts.mint.installation),
+        )
+    if facts.swept:
+        return Fail(
+            f"cleared, and {_names(facts.swept)} of an earlier generation could not be cancelled: stop it in "
+            "the service (or set on_clear=reconnect to go on with it), then clear the task again",
+            "JobNotCancelled",
+            facts.swept[0],
+        )
+    return _submit(
+        facts, record.generation + 1, "cleared by a user; nothing of the earlier generations is alive"
+    )
+
+
+def _without_record(facts: Facts) -> Step:
+    if facts.plainly_first:
+        return _submit(facts, 1, "first try, nothing on record")
+    if not facts.can.find_by_family:
+        return _submit(facts, 1, "nothing on record, and this service can't be searched")
+    if facts.by_family is None:
+        return LookUpFamily("nothing on record, but this isn't plainly the first try", _since(facts))
+    live = [found for found, seen in facts.by_family if seen.is_live]
+    if len(live) > 1:
+        return _ambiguous(live)
+    if live:
+        generation = _generation_of(facts, live[0]) or 1
+        token = live[0].token or facts.mint.token(facts.max_tries, generation)
+        return Adopt("a live job of this task instance was found", live[0], generation, token)
+    # A finished job of another max_tries belongs to a sequence that a clear has ended.
+    ours = [
+        (number, found)
+        for found, _ in facts.by_family
+        if (number := _generation_of(facts, found)) is not None
+    ]
+    if not ours:
+        return _submit(facts, 1, "nothing on record, and no job of this sequence of tries was found")
+    generation, last = max(ours, key=lambda pair: pair[0])
+    return Adopt(
+        "a finished job of this sequence of tries was found",
+        last,
+        generation,
+        facts.mint.token(facts.max_tries, generation),
+    )
+
+
+def _generation_of(facts: Facts, found: FoundJob) -> int | None:
+    return facts.mint.generation_of(found.token, facts.max_tries) if found.token else None
+
+
+def _with_intent(facts: Facts, record: JobRecord) -> Step:
+    if facts.can.find_by_token:
+        if facts.by_token is None:
+            return LookUpToken(
+                "an intent without an id is on record", record.token, record.intent_at - LOOKUP_SKEW
+            )
+        live = [found for found, seen in facts.by_token if seen.is_live]
+        if len(live) > 1:
+            return _ambiguous(live)
+        chosen = live or [found for found, _ in facts.by_token]
+        if chosen:
+            return Adopt(
+                "the job that the intent announced was found", chosen[0], record.generation, record.token
+            )
+    memory = facts.can.token_memory
+    if memory is not None and facts.now - record.intent_at > memory:
+        age = facts.now - record.intent_at
+        return _missing(
+            facts,
+            record,
+            f"the intent is {age} old, longer than the {memory} for which the service remembers a token, so "
+            "nobody can say whether its job was started",
+        )
+    unsure = "" if facts.can.submit_window is SubmitWindow.CLOSED else f" (window {facts.can.submit_window})"
+    return Submit(f"the intent's job was not found{unsure}", record.generation, record.token, same_token=True)
+
+
+def _with_id(facts: Facts, record: JobRecord) -> Step:
+    job = record.external_id
+    if record.phase == "succeeded":
+        return Finish("the job on record had succeeded", job)
+    if record.phase in ("failed", "cancelled"):
+        return _submit(
+            facts, record.generation + 1, f"generation {record.generation} is on record as {record.phase}"
+        )
+    match facts.seen(job):
+        case None:
+            return AskStatus("a job is on record", job)
+        case Observation.SUCCEEDED:
+            return Finish("the job succeeded while nobody watched", job)
+        case Observation.FAILED:
+            return _submit(
+                facts, record.generation + 1, f"generation {record.generation} ended without success"
+            )
+        case Observation.MISSING:
+            return _missing(facts, record, "the service no longer knows the job")
+        case Observation.STOPPING:
+            return Settle("the job is stopping", job)
+        case _:
+            return _with_live_job(facts, record)
+
+
+def _with_live_job(facts: Facts, record: JobRecord) -> Step:
+    if record.spec == facts.spec:
+        return Watch("the job on record is active", record.external_id)
+    change = f"the rendered job changed ({record.spec} on record, {facts.spec} now)"
+    if facts.policy.on_change == "reconnect":
+        return Watch(f"the job on record is active; {change}, on_change=reconnect", record.external_id)
+    if facts.swept is None:
+        return Sweep(change, record.ids, None, _since(facts), whole_family=False)
+    if facts.swept:
+        return Fail(
+            f"{change}, and {_names(facts.swept)} could not be cancelled", "JobNotCancelled", facts.swept[0]
+        )
+    return _submit(facts, record.generation + 1, f"{change}, on_change=resubmit")
+
+
+def _missing(facts: Facts, record: JobRecord, what: str) -> Step:
+    if facts.policy.on_missing == "resubmit":
+        return _submit(facts, record.generation + 1, f"{what}; on_missing=resubmit")
+    return Fail(
+        f"{what} (job {record.external_id!r}, generation {record.generation}, token {record.token}, last "
+        "seen as "
+        f"{record.last_status!r} at {record.last_seen_at}); look for it in the service, then clear the "
+        "task to "
+        "start afresh, or set on_missing=resubmit",
+        "JobMissing",
+        record.external_id,
+    )
+
+
+def _ambiguous(live: list[FoundJob]) -> Fail:
+    names = _names(tuple(found.external_id for found in live))
+    return Fail(
+        f"{names} are alive and carry the mark of this task instance: stop all but one in the service, then "
+        "clear the task",
+        "JobAmbiguous",
+        live[0].external_id,
+    )
+
+
+def _names(ids: tuple[Any, ...]) -> str:
+    return f"{'jobs' if len(ids) > 1 else 'job'} {', '.join(repr(one) for one in ids)}"

@@ -1,0 +1,146 @@
+# SPDX-FileCopyrightText: 2026 The airflow-resumable authors
+# SPDX-License-Identifier: Apache-2.0
+"""The record in the task state store, read and written by its owner only."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Protocol
+
+from airflow_resumable.jobs.errors import JobSuperseded, StoreUnavailable, TaskInstanceGone
+from airflow_resumable.jobs.record import JobRecord, Owner, key_for, load
+from airflow_resumable.jobs.transient import patiently, status_code
+
+_log = logging.getLogger(__name__)
+
+STORE_BUDGET = 60.0
+"""Seconds of our own retries, on top of those that Airflow's supervisor makes for each call."""
+
+
+class TaskStateStore(Protocol):
+    """The part of Airflow's ``context["task_state_store"]`` that the protocol uses."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value under `key`, or `default`."""
+
+    def set(self, key: str, value: Any, *, retention: Any = None) -> None:
+        """Write the value under `key`."""
+
+    def delete(self, key: str) -> None:
+        """Remove `key`, if it is there."""
+
+
+class JobLedger:
+    """Reads and writes one job's record and the parent operator's own key.
+
+    Args:
+        store: ``context["task_state_store"]``.
+        external_id_key: The operator's key; the record lies under ``resumable.<external_id_key>``.
+        owner: The attempt on whose behalf is written.
+    """
+
+    def __init__(self, store: TaskStateStore, external_id_key: str, owner: Owner) -> None:
+        self._store = store
+        self._owner = owner
+        self.parent_key = external_id_key
+        self.key = key_for(external_id_key)
+
+    def read(self) -> JobRecord | None:
+        """Return the record, or None.
+
+        Raises:
+            StoreUnavailable: The store did not answer.
+            RecordUnreadable: Something else lies under the key.
+        """
+        value = self._get(self.key)
+        return None if value is None else load(value, self.key)
+
+    def read_parent(self) -> Any:
+        """Return the value under the parent operator's key, or None."""
+        return self._get(self.parent_key)
+
+    def write(self, record: JobRecord, *, check_owner: bool = True) -> JobRecord:
+        """Write the record as its owner and return what was written.
+
+        Args:
+            record: The record; its owner is set to this attempt.
+            check_owner: False where the owner on record was read a moment ago.
+
+        Raises:
+            JobSuperseded: A newer attempt owns the record.
+            TaskInstanceGone: The server no longer knows this attempt's task instance id.
+            StoreUnavailable: The store refused for longer than its budget.
+        """
+        if check_owner:
+            self.check_owner()
+        owned = record.with_(owner=self._owner)
+        self._set(self.key, owned.dump())
+        return owned
+
+    def write_parent(self, value: Any) -> None:
+        """Write the bare id under the parent operator's key, in the parent's own shape."""
+        self._set(self.parent_key, value)
+
+    def delete_parent(self, *more_keys: str) -> None:
+        """Remove the parent operator's key and what else it caches about an earlier job."""
+        for key in (self.parent_key, *more_keys):
+            self._patiently(
+                f"deleting {key!r} from the task state store", lambda key=key: self._store.delete(key)
+            )
+
+    def check_owner(self) -> JobRecord | None:
+        """Return the record on file, unless a newer attempt owns it.
+
+        Raises:
+            JobSuperseded: A newer attempt owns the record.
+        """
+        on_file = self.read()
+        if on_file is not None and on_file.owner.is_newer_than(self._owner):
+            raise JobSuperseded(
+                f"try {on_file.owner.try_number} (started {on_file.owner.started_at.isoformat()}) has "
+                "taken over "
+                f"job {on_file.external_id!r}, generation {on_file.generation}: this attempt (try "
+                f"{self._owner.try_number}) leaves job and record alone",
+                external_id=on_file.external_id,
+                generation=on_file.generation,
+            )
+        return on_file
+
+    def _get(self, key: str) -> Any:
+        return self._patiently(f"reading {key!r} from the task state store", lambda: self._store.get(key))
+
+    def _set(self, key: str, value: Any) -> None:
+        from airflow.sdk.execution_time.context import NEVER_EXPIRE
+
+        self._patiently(
+            f"writing {key!r} to the task state store",
+            lambda: self._store.set(key, value, retention=NEVER_EXPIRE),
+        )
+
+    def _patiently(self, what: str, call: Any) -> Any:
+        try:
+            return patiently(what, call, budget=STORE_BUDGET, may_retry=_store_may_recover, longest_wait=5.0)
+        except TaskInstanceGone:
+            raise
+        except Exception as error:
+            if store_status(error) == 404:
+                raise TaskInstanceGone(
+                    f"{what}: the server no longer knows this attempt ({error})"
+                ) from error
+            raise StoreUnavailable(f"{what} failed: {type(error).__name__}: {error}") from error
+
+
+def store_status(error: BaseException) -> int | None:
+    """Return the API server's HTTP status behind a store error: wrapped by the supervisor, or bare."""
+    detail = getattr(getattr(error, "error", None), "detail", None)
+    if isinstance(detail, dict):
+        value = detail.get("status_code")
+        return value if isinstance(value, int) else None
+    return status_code(error)
+
+
+def _store_may_recover(error: BaseException) -> bool:
+    if not isinstance(error, Exception) or isinstance(error, TypeError | ValueError):
+        return False
+    code = store_status(error)
+    return code is None or code in (408, 425, 429) or code >= 500

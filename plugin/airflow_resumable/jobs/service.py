@@ -1,0 +1,181 @@
+# SPDX-FileCopyrightText: 2026 The airflow-resumable authors
+# SPDX-License-Identifier: Apache-2.0
+"""Calls to the external service: asked patiently, answered in the protocol's own words."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow_resumable.jobs.adapter import (
+    Capabilities,
+    FoundJob,
+    JobAdapter,
+    Observation,
+    SubmitWindow,
+    observe,
+)
+from airflow_resumable.jobs.errors import JobNotFound, StatusBudgetExhausted
+from airflow_resumable.jobs.transient import patiently, status_code, was_refused
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_resumable.jobs.decision import LookUpFamily, LookUpToken, Sweep
+    from airflow_resumable.jobs.policies import ResumePolicy
+
+_log = logging.getLogger(__name__)
+
+
+class JobService:
+    """One adapter, one task instance: every call to the service goes through here.
+
+    Args:
+        adapter, context: The operator's adapter and the context it is handed.
+        policy: A policy without gaps.
+        can: What the adapter is able to do.
+    """
+
+    def __init__(
+        self, adapter: JobAdapter, context: Context, policy: ResumePolicy, can: Capabilities
+    ) -> None:
+        self._adapter = adapter
+        self._context = context
+        self._policy = policy
+        self._can = can
+
+    def ask(self, what: str, call: Callable[[], Any]) -> Any:
+        """Call the service; transient errors and expired credentials use up `status_error_budget`.
+
+        Raises:
+            StatusBudgetExhausted: The budget is used up; the job was left alone.
+        """
+        budget = self._policy.seconds("status_error_budget")
+        try:
+            return patiently(what, call, budget=budget, may_retry=self._may_retry)
+        except Exception as error:
+            if not self._adapter.is_transient_error(error):
+                raise
+            raise StatusBudgetExhausted(
+                f"{what}: no good answer for {budget:.0f} s (status_error_budget), last "
+                f"{type(error).__name__}: "
+                f"{error}. The job was left alone; the next try watches it again"
+            ) from error
+
+    def look(self, external_id: Any) -> tuple[Observation, str | None]:
+        """Return what a job is doing, and the service's raw word for it."""
+        try:
+            raw = self.ask(
+                f"status of job {external_id!r}",
+                lambda: self._adapter.get_job_status(external_id, self._context),
+            )
+        except JobNotFound as error:
+            _log.warning("job %r: the service does not know it: %s", external_id, error)
+            return Observation.MISSING, None
+        return observe(self._adapter, raw, self._can), raw
+
+    def find(self, step: LookUpToken | LookUpFamily, family: str) -> tuple[tuple[FoundJob, Observation], ...]:
+        """Carry out a lookup; a refused permission is raised, never read as "nothing found"."""
+        token = getattr(step, "token", None)
+        return self._classified(
+            self.find_by_token(token, step.since) if token else self.find_by_family(family, step.since)
+        )
+
+    def find_by_token(self, token: str, since: Any) -> Sequence[FoundJob]:
+        """Return the jobs that carry `token`."""
+        return tuple(
+            self.ask(
+                f"looking for token {token}",
+                lambda: self._adapter.find_job_by_token(token, since, self._context),
+            )
+        )
+
+    def find_by_family(self, family: str, since: Any) -> Sequence[FoundJob]:
+        """Return the jobs of all generations of one task instance."""
+        return tuple(
+            self.ask(
+                f"looking for family {family}",
+                lambda: self._adapter.find_jobs_by_family(family, since, self._context),
+            )
+        )
+
+    def _classified(self, found: Sequence[FoundJob]) -> tuple[tuple[FoundJob, Observation], ...]:
+        return tuple((job, observe(self._adapter, job.status, self._can)) for job in found)
+
+    def sweep(self, step: Sweep, family: str) -> tuple[Any, ...]:
+        """Cancel what is alive of earlier generations, wait until it is gone, return what is left."""
+        suspects = list(step.ids)
+        found: list[FoundJob] = []
+        if step.token is not None and self._can.find_by_token:
+            found += self.find_by_token(step.token, step.since)
+        if step.whole_family:
+            found += self.find_by_family(family, step.since)
+        suspects += [job.external_id for job in found if job.external_id not in suspects]
+        live = [job for job in dict.fromkeys(suspects) if self.look(job)[0].is_live]
+        for job in live:
+            if not self._can.cancel:
+                _log.error("job %r is alive, and this operator has no cancel_job: it can't be cancelled", job)
+                return tuple(live)
+            self.cancel(job)
+        return self._wait_until_gone(live)
+
+    def cancel(self, external_id: Any) -> bool:
+        """Ask for a cancel; a refusal is logged as "not cancelled" and answered with False."""
+        try:
+            self.ask(
+                f"cancelling job {external_id!r}",
+                lambda: self._adapter.cancel_job(external_id, self._context),
+            )
+        except JobNotFound:
+            _log.info("job %r: nothing to cancel, the service does not know it", external_id)
+        except Exception as error:
+            _log.error(
+                "job %r was NOT cancelled: %s: %s; the record is kept",
+                external_id,
+                type(error).__name__,
+                error,
+            )
+            return False
+        else:
+            _log.warning("job %r: the service took the cancel request", external_id)
+        return True
+
+    def _wait_until_gone(self, live: list[Any]) -> tuple[Any, ...]:
+        deadline = time.monotonic() + self._policy.seconds("cancel_timeout")
+        while live := [job for job in live if self.look(job)[0].is_live]:
+            if time.monotonic() >= deadline:
+                _log.error(
+                    "%r still alive %.0f s after the cancel (cancel_timeout)",
+                    live,
+                    self._policy.seconds("cancel_timeout"),
+                )
+                break
+            time.sleep(min(self._adapter.get_poll_interval(), max(0.0, deadline - time.monotonic())))
+        return tuple(live)
+
+    def submit(self, token: str) -> Any:
+        """Submit once, or as often as the token makes harmless; return the id.
+
+        A service that takes the token is asked again with the same one after any transient error;
+        any other only when the error proves that the request was not taken.
+        """
+        closed = self._can.submit_window is SubmitWindow.CLOSED
+
+        def may_retry(error: BaseException) -> bool:
+            return was_refused(error) or (closed and self._may_retry(error))
+
+        return patiently(
+            f"submitting with token {token}",
+            lambda: self._adapter.submit_job(self._context),
+            budget=self._policy.seconds("status_error_budget"),
+            may_retry=may_retry,
+        )
+
+    def _may_retry(self, error: BaseException) -> bool:
+        if not isinstance(error, Exception) or isinstance(error, JobNotFound):
+            return False
+        if status_code(error) == 401:
+            return self._adapter.refresh_credentials(self._context)
+        return self._adapter.is_transient_error(error)

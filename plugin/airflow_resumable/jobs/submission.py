@@ -1,0 +1,212 @@
+# SPDX-FileCopyrightText: 2026 The airflow-resumable authors
+# SPDX-License-Identifier: Apache-2.0
+"""From intent to recorded id: the stretch in which a crash must not start a second job."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_resumable.jobs import errors
+from airflow_resumable.jobs.decision import LOOKUP_SKEW
+from airflow_resumable.jobs.record import JobRecord
+
+if TYPE_CHECKING:
+    from airflow_resumable.jobs.attempt import JobAttempt
+    from airflow_resumable.jobs.decision import Adopt, Import, Submit
+
+_log = logging.getLogger(__name__)
+
+
+class Submission:
+    """Puts a job and its id on record for one attempt: submitted, adopted or imported.
+
+    The order of effects is section 4 of the protocol: intent, write, submit with the token, the
+    parent's key, the record's id.
+    """
+
+    def __init__(self, attempt: JobAttempt) -> None:
+        self._attempt = attempt
+
+    def submit(self, step: Submit) -> None:
+        """Start the job that `step` names, or find out that it was started.
+
+        Raises:
+            JobSuperseded: A newer attempt took over.
+            StoreUnavailable: The id could not be stored; the message says whether the next try will find the
+                job.
+        """
+        attempt = self._attempt
+        record = self._intent(step)
+        attempt.reach("after_intent")
+        attempt.submitting = True
+        try:
+            try:
+                external_id = attempt.service.submit(record.token)
+            except errors.TokenConflict as conflict:
+                external_id = self._after_conflict(conflict, record)
+            except Exception as error:
+                external_id = self._after_lost_reply(error, record)
+            attempt.external_id, attempt.live = external_id, True
+            attempt.reach("after_accept")
+            self._put_on_record(record, external_id)
+        finally:
+            attempt.submitting = False
+
+    def adopt(self, step: Adopt) -> None:
+        """Put a job that a lookup found on record."""
+        attempt, found, now = self._attempt, step.found, datetime.now(UTC)
+        record = attempt.record or self._new_record(step.generation, step.token)
+        attempt.ledger.check_owner()
+        self._write_ids(
+            record.with_id(
+                found.external_id,
+                generation=step.generation,
+                token=step.token,
+                location=found.location,
+                uid=found.uid,
+                submitted_at=now,
+                adoptions=record.adoptions + 1,
+            )
+        )
+
+    def import_(self, step: Import) -> None:
+        """Put a job that the parent operator itself started on record."""
+        attempt = self._attempt
+        if attempt.record is None:
+            token = attempt.mint.token(attempt.max_tries, step.generation)
+            record = self._new_record(step.generation, token).with_(max_tries=step.max_tries)
+        else:
+            same = step.generation == attempt.record.generation
+            token = attempt.record.token if same else attempt.mint.token(attempt.max_tries, step.generation)
+            record = attempt.record.with_(generation=step.generation, token=token)
+        attempt.claim(record.with_id(step.external_id, submitted_at=datetime.now(UTC)))
+
+    def _new_record(self, generation: int, token: str) -> JobRecord:
+        attempt = self._attempt
+        return JobRecord(
+            generation=generation,
+            token=token,
+            phase="intent",
+            spec=attempt.spec,
+            max_tries=attempt.max_tries,
+            owner=attempt.owner,
+            intent_at=datetime.now(UTC),
+        )
+
+    def _intent(self, step: Submit) -> JobRecord:
+        attempt, old = self._attempt, self._attempt.record
+        attempt.reach("before_intent")
+        if step.same_token and old is not None:
+            record = old
+        else:
+            if old is not None and attempt.ledger.read_parent() is not None:
+                attempt.ledger.check_owner()
+                attempt.ledger.delete_parent(*attempt.adapter.parent_cache_keys)
+            record = self._new_record(step.generation, step.token).with_(
+                ids=old.ids if old is not None else (),
+                adoptions=old.adoptions if old is not None else 0,
+                before=attempt.adapter.snapshot_before_submit(attempt.context),
+            )
+        # On a first try the record was read a moment ago, and the service has heard nothing yet.
+        return attempt.claim(record, check_owner=old is not None)
+
+    def _after_conflict(self, conflict: errors.TokenConflict, record: JobRecord) -> Any:
+        attempt, external_id = self._attempt, conflict.external_id
+        if external_id is None and attempt.can.find_by_token:
+            found = attempt.service.find_by_token(record.token, record.intent_at - LOOKUP_SKEW)
+            external_id = found[0].external_id if found else None
+        if external_id is None:
+            raise errors.ResumableJobFatal(
+                f"the service holds token {record.token} for another job ({conflict}); spec on record "
+                f"{record.spec}, spec now {attempt.spec}. Undo the change of the job, or clear the task",
+                generation=record.generation,
+            ) from conflict
+        _log.warning(
+            "token %s belongs to job %r with other parameters (spec on record %s, now %s); adopted",
+            record.token,
+            external_id,
+            record.spec,
+            attempt.spec,
+        )
+        return external_id
+
+    def _after_lost_reply(self, error: Exception, record: JobRecord) -> Any:
+        attempt = self._attempt
+        if attempt.can.find_by_token and attempt.adapter.is_transient_error(error):
+            _log.warning(
+                "submit with token %s: %s: %s; looking whether the job was started",
+                record.token,
+                type(error).__name__,
+                error,
+            )
+            found = attempt.service.find_by_token(record.token, record.intent_at - LOOKUP_SKEW)
+            if len(found) == 1:
+                return found[0].external_id
+        raise error
+
+    def _put_on_record(self, record: JobRecord, external_id: Any) -> None:
+        attempt = self._attempt
+        if external_id is None:
+            _log.error("submit_job returned no id: a crash from here on can't be recovered from")
+            return
+        try:
+            attempt.ledger.check_owner()
+            self._write_ids(
+                record.with_id(
+                    external_id,
+                    location=attempt.adapter.get_job_location(external_id, attempt.context),
+                    uid=attempt.adapter.get_job_uid(external_id, attempt.context),
+                    submitted_at=datetime.now(UTC),
+                )
+            )
+        except (errors.JobSuperseded, errors.TaskInstanceGone):
+            self._retract(record, external_id)
+            raise
+        except errors.StoreUnavailable as error:
+            if attempt.can.find_by_token:
+                raise errors.StoreUnavailable(
+                    f"job {external_id!r} (generation {record.generation}, token {record.token}) was "
+                    "started, but "
+                    f"its id could not be stored: {error}. The next try finds it by its token",
+                    external_id=external_id,
+                    generation=record.generation,
+                ) from error
+            # No token to find it by: failing now would surely start a second job, watching may not.
+            _log.critical(
+                "job %r (generation %s) was started, but its id could not be stored: %s. Watching it on; "
+                "if this "
+                "worker dies, the next try will start a second job",
+                external_id,
+                record.generation,
+                error,
+            )
+            attempt.record = record.with_id(external_id)
+
+    def _write_ids(self, record: JobRecord) -> None:
+        attempt = self._attempt
+        attempt.ledger.write_parent(attempt.adapter.id_to_parent_value(record.external_id))
+        attempt.reach("between_key_writes")
+        attempt.claim(record, check_owner=False)
+        attempt.reach("after_id")
+
+    def _retract(self, record: JobRecord, external_id: Any) -> None:
+        # Deleting is right only for a job that nobody can adopt any more: ours is new, and the
+        # family already has a live one of another generation.
+        attempt = self._attempt
+        if attempt.adapter.was_job_created() is not True or not (
+            attempt.can.cancel and attempt.can.find_by_family
+        ):
+            return
+        jobs = attempt.service.find_by_family(attempt.mint.family, record.intent_at - LOOKUP_SKEW)
+        others = [job.external_id for job in jobs if job.token not in (None, record.token)]
+        if any(attempt.service.look(other)[0].is_live for other in others):
+            _log.warning(
+                "job %r (generation %s) was started by this superseded attempt while one of %r runs; "
+                "cancelling it",
+                external_id,
+                record.generation,
+                others,
+            )
+            attempt.service.cancel(external_id)
