@@ -124,6 +124,7 @@ class JobAttempt:
         self._foreign = self._read_foreign()
         if self.record is not None and self.record.external_id is not None:
             self.external_id, self.token = self.record.external_id, self.record.token
+        submitted = False
         while True:
             step = decide(self._facts())
             self._say(step)
@@ -157,13 +158,25 @@ class JobAttempt:
                     return self._finish()
                 case decision.Submit() | decision.Watch():
                     if isinstance(step, decision.Submit):
-                        self._restored = True
+                        self._restored = submitted = True
                         self._submission.submit(step)
                     else:
                         self._take_over()
                     if self._watch() is Observation.SUCCEEDED:
                         return self._finish()
-                    self._observed = {repr(self.external_id): Observation.MISSING}
+                    self._lost(submitted)
+
+    def _lost(self, submitted: bool) -> None:
+        self.live, self._observed = False, {repr(self.external_id): Observation.MISSING}
+        if submitted and self.policy.on_missing == "resubmit":
+            # A service that forgets every job at once would otherwise be sent one after another.
+            self.record_failure("missing")
+            raise errors.JobFailed(
+                f"the service lost job {self.external_id!r} (generation {self._generation}), which this try "
+                "had started; on_missing=resubmit: the next try starts the next generation",
+                external_id=self.external_id,
+                generation=self._generation,
+            )
 
     @property
     def _generation(self) -> int | None:
@@ -278,8 +291,7 @@ class JobAttempt:
             if time.monotonic() >= deadline:
                 raise errors.JobNotSettled(
                     f"job {external_id!r} has been {seen[1]!r} for {limit:.0f} s; nothing was submitted. "
-                    "Look at it "
-                    "in the service, or raise stopping_timeout",
+                    "Look at it in the service, or raise stopping_timeout",
                     external_id=external_id,
                     generation=self._generation,
                 )
@@ -295,10 +307,33 @@ class JobAttempt:
             raise AssertionError("no record of the job that has succeeded")
         return self._outcome.succeed(self.record, self._last[1] if self._last else None)
 
-    def _fenced(self, gone: errors.TaskInstanceGone) -> errors.JobSuperseded:
+    @property
+    def may_be_live(self) -> bool:
+        """Whether a job of this task instance may be at work that a stop has to think of."""
+        unseen = (
+            self.record is not None and self.record.phase in ("intent", "submitted") and self._last is None
+        )
+        return self.live or self.submitting or unseen
+
+    def cancel_current(self) -> bool:
+        """Cancel the current job, known by its id or else found by its token; say whether that was taken."""
+        ids = [] if self.external_id is None else [self.external_id]
+        if not ids and self.record is not None and self.can.find_by_token:
+            since = self.record.intent_at - decision.LOOKUP_SKEW
+            ids = [job.external_id for job in self.service.find_by_token(self.record.token, since)]
+        return bool(ids) and all([self.service.cancel(one) for one in ids])
+
+    def _state_on_server(self) -> str | None:
         from airflow_resumable.integration.server import task_state
 
-        state = task_state(self.context)
+        try:
+            return task_state(self.context)
+        except Exception as error:
+            _log.warning("the server can't be asked for the task's state (%s); taken for superseded", error)
+            return None
+
+    def _fenced(self, gone: errors.TaskInstanceGone) -> errors.JobSuperseded:
+        state = self._state_on_server()
         cancelled = ""
         if (
             state == "restarting"
@@ -311,8 +346,7 @@ class JobAttempt:
             cancelled = "; the task was cleared while running, so its job was cancelled"
         return errors.JobSuperseded(
             f"this attempt was replaced ({gone}); the server says {state!r}; job {self.external_id!r}, "
-            "generation "
-            f"{self._generation}{cancelled}",
+            f"generation {self._generation}{cancelled}",
             external_id=self.external_id,
             generation=self._generation,
         )

@@ -358,10 +358,8 @@ def _missing(facts: Facts, record: JobRecord, what: str) -> Step:
         return _submit(facts, record.generation + 1, f"{what}; on_missing=resubmit")
     return Fail(
         f"{what} (job {record.external_id!r}, generation {record.generation}, token {record.token}, last "
-        "seen as "
-        f"{record.last_status!r} at {record.last_seen_at}); look for it in the service, then clear the "
-        "task to "
-        "start afresh, or set on_missing=resubmit",
+        f"seen as {record.last_status!r} at {record.last_seen_at}); look for it in the service, then clear "
+        "the task to start afresh, or set on_missing=resubmit",
         "JobMissing",
         record.external_id,
     )

@@ -139,7 +139,7 @@ class Kill:
 
     def _act(self, reason: KillReason, tidy_up: Callable[[], None]) -> str:
         attempt = self._attempt
-        if attempt is None or not (attempt.live or attempt.submitting):
+        if attempt is None or not attempt.may_be_live:
             return self._say("no job of this attempt is running", reason)
         record = attempt.record
         job = f"job {attempt.external_id!r}, generation {record.generation if record else None}"

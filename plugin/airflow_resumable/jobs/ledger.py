@@ -98,8 +98,7 @@ class JobLedger:
         if on_file is not None and on_file.owner.is_newer_than(self._owner):
             raise JobSuperseded(
                 f"try {on_file.owner.try_number} (started {on_file.owner.started_at.isoformat()}) has "
-                "taken over "
-                f"job {on_file.external_id!r}, generation {on_file.generation}: this attempt (try "
+                f"taken over job {on_file.external_id!r}, generation {on_file.generation}: this attempt (try "
                 f"{self._owner.try_number}) leaves job and record alone",
                 external_id=on_file.external_id,
                 generation=on_file.generation,

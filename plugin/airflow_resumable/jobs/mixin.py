@@ -7,9 +7,9 @@ from __future__ import annotations
 import functools
 import logging
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk import ResumableJobMixin as _AirflowMixin
 from airflow.sdk.bases.operator import BaseOperatorMeta
@@ -79,8 +79,7 @@ class ResumableJobMixin(_AirflowMixin):
             # Python's own and can be filtered by its text.
             warnings.warn(
                 f"task {getattr(self, 'task_id', '?')!r}: durable=True with retries=0: a crashed worker's "
-                "job "
-                "goes on, but no try is left to watch it; set retries to 1 or more",
+                "job goes on, but no try is left to watch it; set retries to 1 or more",
                 UserWarning,
                 stacklevel=3,
             )
@@ -112,10 +111,13 @@ class ResumableJobMixin(_AirflowMixin):
             ResumableJobError: One of `airflow_resumable.jobs.errors`; each says what to do.
         """
         from airflow_resumable.integration import settings
+        from airflow_resumable.store.accessor import install
 
         if not self.durable or not settings.enabled():
             return self._execute_stock(context)
         policy = self.resume_policy.filled(configured())
+        # The policy hook has done this already, unless a site's own hook kept it from being called.
+        install(cast(MutableMapping[str, Any], context))
         store = context.get("task_state_store")
         if store is None:
             return self._without_store(context, policy, "there is no task_state_store in the context")
@@ -304,9 +306,7 @@ class ResumableJobMixin(_AirflowMixin):
             finally:
                 self._resumable_cancelling = False
             return True
-        if attempt.external_id is None:
-            return False
-        return attempt.service.cancel(attempt.external_id)
+        return attempt.cancel_current()
 
 
 def _asking_why(own: Callable[[Any], None]) -> Callable[[Any], None]:

@@ -38,29 +38,30 @@ class Outcome:
         attempt.live = False
         attempt.reach("before_result")
         result = self._read_result(record)
-        if record.phase == "succeeded":
-            return result
         attempt.reach("before_outcome")
         try:
-            attempt.claim(
-                record.with_(
-                    phase="succeeded",
-                    result=_storable(result),
-                    last_status=raw or record.last_status,
-                    last_seen_at=datetime.now(UTC),
+            if record.phase == "succeeded":
+                # An earlier try died between the outcome and its end: whoever tidies up has to own the job.
+                attempt.claim(record)
+            else:
+                attempt.claim(
+                    record.with_(
+                        phase="succeeded",
+                        result=_storable(result),
+                        last_status=raw or record.last_status,
+                        last_seen_at=datetime.now(UTC),
+                    )
                 )
-            )
         except errors.StoreUnavailable as error:
             _log.error(
                 "job %r succeeded, but the outcome could not be stored: %s. Returning the result; the "
-                "adapter's "
-                "tidying up is left undone",
+                "adapter's tidying up is left undone",
                 record.external_id,
                 error,
             )
             return result
         attempt.reach("after_outcome")
-        attempt.adapter.clean_up_job(record.external_id, Observation.SUCCEEDED, attempt.context)
+        self._clean_up(record.external_id, Observation.SUCCEEDED)
         attempt.reach("before_return")
         return result
 
@@ -80,7 +81,20 @@ class Outcome:
                 error,
             )
             return
-        attempt.adapter.clean_up_job(record.external_id, Observation.FAILED, attempt.context)
+        self._clean_up(record.external_id, Observation.FAILED)
+
+    def _clean_up(self, external_id: Any, observation: Observation) -> None:
+        attempt = self._attempt
+        try:
+            attempt.adapter.clean_up_job(external_id, observation, attempt.context)
+        except Exception:
+            # The outcome stands, and a success that became a failure here would be tried again.
+            _log.exception(
+                "job %r: tidying up failed after its outcome (%s) was recorded; what is left has to be "
+                "removed by hand, the task goes on",
+                external_id,
+                observation,
+            )
 
     def _read_result(self, record: JobRecord) -> Any:
         attempt = self._attempt
@@ -93,10 +107,8 @@ class Outcome:
             if record.result is None:
                 raise errors.JobMissing(
                     f"job {record.external_id!r} (generation {record.generation}) succeeded, but the "
-                    "service no "
-                    "longer knows it and its result was not kept (too large, or not JSON); clear the task "
-                    "to run "
-                    "it again",
+                    "service no longer knows it and its result was not kept (too large, or not JSON); "
+                    "clear the task to run it again",
                     external_id=record.external_id,
                     generation=record.generation,
                 ) from None

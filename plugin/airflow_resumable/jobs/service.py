@@ -60,8 +60,7 @@ class JobService:
                 raise
             raise StatusBudgetExhausted(
                 f"{what}: no good answer for {budget:.0f} s (status_error_budget), last "
-                f"{type(error).__name__}: "
-                f"{error}. The job was left alone; the next try watches it again"
+                f"{type(error).__name__}: {error}. The job was left alone; the next try watches it again"
             ) from error
 
     def look(self, external_id: Any) -> tuple[Observation, str | None]:

@@ -168,16 +168,14 @@ class Submission:
             if attempt.can.find_by_token:
                 raise errors.StoreUnavailable(
                     f"job {external_id!r} (generation {record.generation}, token {record.token}) was "
-                    "started, but "
-                    f"its id could not be stored: {error}. The next try finds it by its token",
+                    f"started, but its id could not be stored: {error}. The next try finds it by its token",
                     external_id=external_id,
                     generation=record.generation,
                 ) from error
             # No token to find it by: failing now would surely start a second job, watching may not.
             _log.critical(
                 "job %r (generation %s) was started, but its id could not be stored: %s. Watching it on; "
-                "if this "
-                "worker dies, the next try will start a second job",
+                "if this worker dies, the next try will start a second job",
                 external_id,
                 record.generation,
                 error,

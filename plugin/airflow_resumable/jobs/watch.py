@@ -60,7 +60,10 @@ class Watch:
                 raise
             except Exception as raised:
                 error = raised
-            seen, raw = attempt.last or attempt.observe(job)
+            # Only an end is taken from the loop's own last look; after an error the job is asked anew.
+            last = attempt.last
+            ended = last is not None and not last[0].is_live
+            seen, raw = last if last is not None and ended else attempt.observe(job)
             if seen is Observation.SUCCEEDED:
                 if error is not None:
                     _log.warning("job %r succeeded, though polling it raised %r", job, error)
@@ -77,8 +80,7 @@ class Watch:
         generation = attempt.record.generation if attempt.record else None
         return errors.JobFailed(
             f"job {attempt.external_id!r} (generation {generation}) ended as {raw!r}; the next try starts "
-            "the next "
-            "generation",
+            "the next generation",
             external_id=attempt.external_id,
             generation=generation,
         )
@@ -100,8 +102,7 @@ class Watch:
             raise errors.StatusBudgetExhausted(
                 f"polling job {attempt.external_id!r} ended {self._failures} times in {used:.0f} s "
                 f"(status_error_budget {budget:.0f} s) while the job is {raw!r}, last with {error!r}. The "
-                "job was "
-                "left alone; the next try watches it again",
+                "job was left alone; the next try watches it again",
                 external_id=attempt.external_id,
             )
         wait = _backoff(self._failures)

@@ -90,14 +90,25 @@ def install(context: MutableMapping[str, Any]) -> None:
     store = context.get("task_state_store")
     if store is None or isinstance(store, _SparesJobs):
         return
-    extended: Any = object.__new__(_extended(cast(Hashable, type(store))))
-    # object's own methods: the store's class may have slots, or be frozen.
+    kind = _extended(cast(Hashable, type(store)))
+    extended: Any = store
+    try:
+        # The same object: whoever holds it already, and what it keeps to itself, stay in step.
+        object.__setattr__(store, "__class__", kind)
+    except TypeError:
+        extended = _copy_as(kind, store)
+    object.__setattr__(extended, "_job_keys", tuple(_keys_of(context.get("task"))))
+    context["task_state_store"] = extended
+
+
+def _copy_as(kind: Any, store: Any) -> Any:
+    """Return a copy of a store whose class has slots, so that it can't take another one."""
+    copy = object.__new__(kind)
     state: Any = object.__getstate__(store)
     for part in state if isinstance(state, tuple) else (state,):
         for name, value in (part or {}).items():
-            object.__setattr__(extended, name, value)
-    object.__setattr__(extended, "_job_keys", tuple(_keys_of(context.get("task"))))
-    context["task_state_store"] = extended
+            object.__setattr__(copy, name, value)
+    return copy
 
 
 def _keys_of(task: Any) -> Iterable[str]:

@@ -1,0 +1,153 @@
+# SPDX-FileCopyrightText: 2026 The airflow-resumable authors
+# SPDX-License-Identifier: Apache-2.0
+"""An attempt that was replaced neither submits nor writes nor cancels."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_resumable.jobs.record import Owner
+from airflow_resumable.sdk import JobSuperseded
+from airflow_resumable.testing.jobservice.process import JobService
+from airflow_resumable.testing.local_job import LocalJobOperator
+from tests.attempts import TaskInstance, requests, started, until_released
+
+KEY = "resumable.local_job_id"
+
+
+class Gone(Exception):
+    """The API server's answer to a write by a task instance id that it no longer has."""
+
+    def __init__(self) -> None:
+        super().__init__("404")
+        self.error = type("ErrorResponse", (), {"detail": {"status_code": 404}})()
+
+
+class ReplacedStore:
+    """A store as Airflow 3.3 shows it to a replaced attempt: reads answer None, writes 404."""
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+        self.replaced = False
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return None if self.replaced else self.store.get(key, default)
+
+    def set(self, key: str, value: Any, *, retention: Any = None) -> None:
+        if self.replaced:
+            raise Gone
+        self.store.set(key, value, retention=retention)
+
+    def delete(self, key: str) -> None:
+        if self.replaced:
+            raise Gone
+        self.store.delete(key)
+
+
+def test_an_attempt_replaced_before_its_first_write_submits_nothing(
+    service: JobService, instance: TaskInstance
+) -> None:
+    """A read that says "none" is not believed before a write was accepted."""
+    store = ReplacedStore(instance.store)
+    store.replaced = True
+    with pytest.raises(JobSuperseded, match="replaced"):
+        instance.attempt(store=store)
+    assert requests(service, "submit") == []
+
+
+@pytest.mark.parametrize(
+    ("state", "cancels"), [("restarting", 1), ("up_for_retry", 0), ("running", 0), (None, 0)]
+)
+def test_a_replaced_attempt_cancels_only_what_a_user_cleared(
+    service: JobService, instance: TaskInstance, tmp_path: Path, state: str | None, cancels: int
+) -> None:
+    """The server's word "restarting" means cleared while running; anything else means superseded."""
+    store = ReplacedStore(instance.store)
+
+    class ReplacedOnSubmit(LocalJobOperator):
+        def submit_job(self, context: Any) -> Any:
+            external_id = super().submit_job(context)
+            store.replaced = True
+            return external_id
+
+    instance.command, instance.server_state = until_released(tmp_path / "never"), state
+    instance.operator_class = ReplacedOnSubmit
+    with pytest.raises(JobSuperseded):
+        instance.attempt(store=store)
+    assert len(requests(service, "cancel")) == cancels
+    assert instance.record["phase"] == "intent"
+
+
+def test_an_older_attempt_stands_back_from_a_newer_ones_record(
+    service: JobService, instance: TaskInstance, tmp_path: Path
+) -> None:
+    """The record's owner has a higher try number: the late one touches nothing."""
+    instance.command = until_released(tmp_path / "gate")
+    instance.attempt_killed("mid_poll", try_number=2)
+    before = instance.record
+    with pytest.raises(JobSuperseded, match="try 2"):
+        instance.attempt(try_number=1)
+    assert instance.record == before
+    assert len(requests(service, "submit")) == 1
+    assert requests(service, "cancel") == []
+
+
+def test_an_attempt_overtaken_in_mid_submit_neither_writes_nor_cancels_the_shared_job(
+    service: JobService, instance: TaskInstance, tmp_path: Path
+) -> None:
+    """Two attempts of one generation share a job by its token; the older leaves it to the newer."""
+    gate = tmp_path / "gate"
+    instance.command = until_released(gate)
+    gate.touch()
+    results: list[Any] = []
+
+    class OvertakenInSubmit(LocalJobOperator):
+        def submit_job(self, context: Any) -> Any:
+            external_id = super().submit_job(context)
+            if context["ti"].try_number == 1:
+                results.append(instance.attempt(try_number=2))
+            return external_id
+
+    instance.operator_class = OvertakenInSubmit
+    with pytest.raises(JobSuperseded):
+        instance.attempt(try_number=1)
+    assert results == [{"rows": 7}]
+    assert len(started(service)) == 1
+    assert instance.record["owner"]["try_number"] == 2
+    assert requests(service, "cancel") == []
+
+
+def test_a_job_started_by_an_overtaken_attempt_of_an_older_generation_is_taken_back(
+    service: JobService, instance: TaskInstance, tmp_path: Path
+) -> None:
+    """It was created after a clear had moved on to another token, so nobody would ever adopt it."""
+    never = tmp_path / "never"
+    instance.command = until_released(never)
+
+    class ClearedInSubmit(LocalJobOperator):
+        def submit_job(self, context: Any) -> Any:
+            instance.operator_class, instance.max_tries = LocalJobOperator, 3
+            instance.attempt_killed("mid_poll", try_number=2)
+            return super().submit_job(context)
+
+    instance.operator_class = ClearedInSubmit
+    with pytest.raises(JobSuperseded):
+        instance.attempt(try_number=1)
+    newer, older = started(service)
+    assert newer["token"] != older["token"]
+    (cancel,) = requests(service, "cancel")
+    assert cancel["job"] == older["job"]
+    assert service.client().status(newer["job"])["status"] == "RUNNING"
+
+
+def test_the_same_task_instance_id_is_never_its_own_successor() -> None:
+    """A deferred task resumes under its old id and stays the owner."""
+    now = datetime.now(UTC)
+    first = Owner(try_number=1, started_at=now, ti_id="a")
+    assert not Owner(try_number=1, started_at=now + timedelta(hours=1), ti_id="a").is_newer_than(first)
+    assert Owner(try_number=1, started_at=now + timedelta(hours=1), ti_id="b").is_newer_than(first)
+    assert Owner(try_number=2, started_at=now - timedelta(hours=1), ti_id="b").is_newer_than(first)

@@ -1,0 +1,177 @@
+# SPDX-FileCopyrightText: 2026 The airflow-resumable authors
+# SPDX-License-Identifier: Apache-2.0
+"""A real process gets a real SIGTERM: whose stop it was decides what becomes of the job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from airflow.sdk.exceptions import AirflowTaskTimeout
+from airflow.sdk.execution_time.timeout import timeout
+
+from airflow_resumable.jobs.kill import KillReason, action_for, reason_for
+from airflow_resumable.jobs.policies import ResumePolicy
+from airflow_resumable.testing.jobservice.process import JobService
+from tests.attempts import TaskInstance, requests, started, until_released
+
+
+def test_an_evicted_worker_keeps_its_job_and_the_next_try_reconnects(
+    service: JobService, instance: TaskInstance, tmp_path: Path
+) -> None:
+    """Case 23: SIGTERM while the server says running; the attempt ends by an exit that Airflow retries."""
+    gate = tmp_path / "gate"
+    instance.command = until_released(gate)
+    ended, text = instance.attempt_stopped("mid_poll")
+    assert ended == "JobKept"
+    assert "infrastructure" in text
+    assert requests(service, "cancel") == []
+    gate.touch()
+    assert instance.attempt(try_number=2) == {"rows": 7}
+    assert len(started(service)) == 1
+
+
+def test_a_server_that_cant_be_asked_means_keep(
+    service: JobService, instance: TaskInstance, tmp_path: Path
+) -> None:
+    """No answer is no reason to kill a job."""
+    instance.command, instance.server_state = until_released(tmp_path / "never"), None
+    assert instance.attempt_stopped("mid_poll")[0] == "JobKept"
+    assert requests(service, "cancel") == []
+
+
+@pytest.mark.parametrize("state", ["failed", "success", "skipped", "removed", "restarting"])
+def test_a_users_stop_cancels_the_job_once(
+    service: JobService, instance: TaskInstance, tmp_path: Path, state: str
+) -> None:
+    """Case 24: marked failed, success, skipped, or cleared while running."""
+    instance.command, instance.server_state = until_released(tmp_path / "never"), state
+    ended, text = instance.attempt_stopped("mid_poll", signals=2)
+    assert ended == "JobKept"
+    assert "was cancelled" in text
+    (cancel,) = requests(service, "cancel")
+    assert cancel["code"] == 202
+
+
+def test_a_stop_in_mid_poll_never_ends_as_success(
+    service: JobService, instance: TaskInstance, tmp_path: Path
+) -> None:
+    """Case 25: the unwinding passes through tenacity and through the poll loop."""
+    instance.command = until_released(tmp_path / "never")
+    service.client().add_fault("status", "unavailable", times=0, after=1)
+    ended, _ = instance.attempt_stopped("mid_poll")
+    assert ended == "JobKept"
+    assert instance.record["phase"] == "submitted"
+
+
+def test_a_stop_inside_a_submit_waits_for_the_id(
+    service: JobService, instance: TaskInstance, tmp_path: Path
+) -> None:
+    """The answer comes half a second after the signal; the id is on record when the attempt ends."""
+    instance.command = until_released(tmp_path / "never")
+    service.client().add_fault("submit", "slow_reply", seconds=0.5)
+    ended, _ = instance.attempt_stopped("after_intent", when=lambda: service.wait_for_request("submit"))
+    assert ended == "JobKept"
+    assert instance.record["external_id"] == started(service)[0]["job"]
+    assert requests(service, "cancel") == []
+
+
+def test_a_stop_inside_a_submit_that_never_answers_ends_with_the_intent(
+    service: JobService, instance: TaskInstance, tmp_path: Path
+) -> None:
+    """After two seconds the attempt ends; the next one finds the job by its token."""
+    gate = tmp_path / "gate"
+    instance.command = until_released(gate)
+    hold = service.client().add_fault("submit", "hold")
+    ended, _ = instance.attempt_stopped("after_intent", when=lambda: service.wait_for_request("submit"))
+    assert ended == "JobKept"
+    assert instance.record["external_id"] is None
+    service.client().delete_fault(hold)
+    gate.touch()
+    assert instance.attempt(try_number=2) == {"rows": 7}
+    assert len(started(service)) == 1
+
+
+def test_the_last_trys_eviction_cancels_the_job(
+    service: JobService, instance: TaskInstance, tmp_path: Path
+) -> None:
+    """Nobody would ever watch it again, so `on_final_failure` decides: cancel."""
+    instance.command = until_released(tmp_path / "never")
+    assert "was cancelled" in instance.attempt_stopped("mid_poll", try_number=3)[1]
+    assert len(requests(service, "cancel")) == 1
+
+
+def test_a_refused_cancel_is_said_and_the_record_kept(
+    service: JobService, instance: TaskInstance, tmp_path: Path
+) -> None:
+    """Case 30's kind: not cancelled is logged as not cancelled."""
+    instance.command, instance.server_state = until_released(tmp_path / "never"), "failed"
+    service.client().add_fault("cancel", "refuse_cancel", times=0)
+    ended, text = instance.attempt_stopped("mid_poll")
+    assert ended == "JobKept"
+    assert "NOT cancelled" in text
+    assert instance.record["phase"] == "submitted"
+
+
+POLICY = ResumePolicy(
+    on_infrastructure_stop="keep",
+    on_user_stop="cancel",
+    on_timeout="keep",
+    on_final_failure="cancel",
+    on_clear="resubmit",
+)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "action", "on_last_try"),
+    [
+        ("failed", KillReason.USER, "cancel", "cancel"),
+        ("success", KillReason.USER, "cancel", "cancel"),
+        ("restarting", KillReason.CLEARED, "cancel", "cancel"),
+        ("running", KillReason.INFRASTRUCTURE, "keep", "cancel"),
+        (None, KillReason.INFRASTRUCTURE, "keep", "cancel"),
+        ("a state of a later Airflow", KillReason.INFRASTRUCTURE, "keep", "cancel"),
+        ("queued", KillReason.SUPERSEDED, "keep", "keep"),
+        ("up_for_retry", KillReason.SUPERSEDED, "keep", "keep"),
+    ],
+)
+def test_the_servers_word_decides(
+    state: str | None, reason: KillReason, action: str, on_last_try: str
+) -> None:
+    """Section 6 of the protocol as a table."""
+    assert reason_for(state) is reason
+    assert action_for(reason, POLICY, last_try=False) == action
+    assert action_for(reason, POLICY, last_try=True) == on_last_try
+
+
+@pytest.mark.parametrize(("lost", "verb"), [("after_accept", "find"), ("mid_poll", "status")])
+def test_a_users_stop_cancels_a_job_that_this_try_has_not_looked_at_yet(
+    service: JobService, instance: TaskInstance, tmp_path: Path, lost: str, verb: str
+) -> None:
+    """The second try is stopped while it asks the service: the job is known by its id, or by its token."""
+    instance.command = until_released(tmp_path / "never")
+    instance.attempt_killed(lost)
+    instance.server_state = "failed"
+    service.client().add_fault(verb, "hold")
+    last = service.requests()[-1]["seq"]
+    ended, text = instance.attempt_stopped(
+        None, try_number=2, when=lambda: service.wait_for_request(verb, since_seq=last)
+    )
+    assert ended == "JobKept"
+    assert "was cancelled" in text
+    assert len(requests(service, "cancel")) == 1
+
+
+@pytest.mark.parametrize(("try_number", "cancels"), [(1, 0), (3, 1)])
+def test_execution_timeout_keeps_the_job_but_on_the_last_try(
+    service: JobService, instance: TaskInstance, tmp_path: Path, try_number: int, cancels: int
+) -> None:
+    """Airflow raises its time-out, then calls on_kill outside of any signal handler."""
+    instance.command = until_released(tmp_path / "never")
+    operator = instance.operator()
+    with pytest.raises(AirflowTaskTimeout), timeout(1):
+        operator.execute(instance.context(operator, try_number))
+    operator.on_kill()
+    operator.client.close()
+    assert len(requests(service, "cancel")) == cancels
+    assert instance.record["phase"] == "submitted"
