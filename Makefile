@@ -52,7 +52,7 @@ check-generated: $(STAMP)
 
 bench: $(STAMP) ## Run the benchmarks, benchmarks/bench_*.py
 	@test -n "$(wildcard benchmarks/bench_*.py)" || { echo "make bench: there is no benchmarks/bench_*.py"; exit 2; }
-	@set -e; for script in $(sort $(wildcard benchmarks/bench_*.py)); do echo "== $$script"; $(BIN)/python "$$script"; done
+	@set -e; for script in $(sort $(wildcard benchmarks/bench_*.py)); do echo "== $$script"; PYTHONPATH=. $(BIN)/python "$$script"; done
 
 soak: $(STAMP) ## Kill at random for a long time, benchmarks/soak.py (SOAK="--minutes 60")
 	@test -f benchmarks/soak.py || { echo "make soak: there is no benchmarks/soak.py"; exit 2; }
