@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         StoreUnavailable,
         TokenConflict,
     )
+    from airflow_resumable.jobs.events import ResumeDecision, add_decision_hook
     from airflow_resumable.jobs.mixin import ResumableJobMixin
     from airflow_resumable.jobs.policies import ResumePolicy
 
@@ -42,11 +43,13 @@ __all__ = [
     "RecordUnreadable",
     "ResumableJobError",
     "ResumableJobMixin",
+    "ResumeDecision",
     "ResumePolicy",
     "StatusBudgetExhausted",
     "StoreUnavailable",
     "SubmitWindow",
     "TokenConflict",
+    "add_decision_hook",
 ]
 
 _HOMES = {
@@ -56,6 +59,8 @@ _HOMES = {
     "SubmitWindow": "adapter",
     "ResumableJobMixin": "mixin",
     "ResumePolicy": "policies",
+    "ResumeDecision": "events",
+    "add_decision_hook": "events",
 }
 
 

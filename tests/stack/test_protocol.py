@@ -60,6 +60,11 @@ class Job:
         return str(self.service.client().status(entry["job"])["status"])
 
 
+def reported(stack: AirflowStack, run: str) -> bool:
+    record = stack.task_state("protocol", run, "job", "resumable.local_job_id")
+    return record is not None and bool(record["value"]["reported"])
+
+
 @pytest.fixture
 def job(stack: AirflowStack, jobservice: JobService, crash: CrashController, tmp_path: Path) -> Iterator[Any]:
     """Start a run; rules for the crash controller are set up before."""
@@ -89,6 +94,8 @@ def test_an_undisturbed_job_runs_once(job: Any, stack: AirflowStack) -> None:
     record = stack.task_state("protocol", one.run, "job", "resumable.local_job_id")
     assert record is not None
     assert (record["value"]["phase"], record["expires_at"]) == ("succeeded", None)
+    # The listener runs after the success was reported, so a little later than the state is seen.
+    until("the success is noted as reported", lambda: reported(stack, one.run))
 
 
 @pytest.mark.parametrize(

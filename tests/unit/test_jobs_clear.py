@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_resumable.integration.listener import on_task_instance_success
 from airflow_resumable.sdk import JobNotCancelled
 from airflow_resumable.testing.jobservice.process import JobService
 from tests.attempts import RUN_STARTED, TaskInstance, requests, started, until_released
@@ -109,3 +110,35 @@ def test_retries_after_a_clear_reconnect_again(
     gate.touch()
     assert instance.attempt(try_number=3) == {"rows": 7}
     assert len(started(service)) == 2
+
+
+def test_a_clear_is_seen_after_a_reported_success_though_max_tries_is_the_same(
+    service: JobService, instance: TaskInstance
+) -> None:
+    """The task's `retries` were edited so that the clear came out at the old max_tries."""
+    operator = instance.operator()
+    context = instance.context(operator, 1)
+    operator.execute(context)
+    context["ti"].task = operator
+    on_task_instance_success(previous_state=None, task_instance=context["ti"])
+    assert instance.record["reported"] is True
+    assert instance.attempt(try_number=2) == {"rows": 7}
+    assert len(started(service)) == 2
+
+
+def test_a_record_that_clear_on_success_has_dropped_is_not_brought_back(instance: TaskInstance) -> None:
+    """``[state_store] clear_on_success`` means it."""
+    operator = instance.operator()
+    context = instance.context(operator, 1)
+    operator.execute(context)
+    instance.store.clear()
+    context["ti"].task = operator
+    on_task_instance_success(previous_state=None, task_instance=context["ti"])
+    assert instance.record is None
+
+
+def test_an_unreported_success_is_returned_again(service: JobService, instance: TaskInstance) -> None:
+    """Case 35: the job succeeded and the XCom push failed; the retry returns the result, no second job."""
+    instance.attempt()
+    assert instance.attempt(try_number=2) == {"rows": 7}
+    assert len(started(service)) == 1

@@ -16,3 +16,14 @@ def __getattr__(name: str) -> tuple[int, int]:
     major, minor = airflow.__version__.split(".")[:2]
     version = globals()[name] = (int(major), int(minor))
     return version
+
+
+def count(metric: str, tags: dict[str, str]) -> None:
+    """Increase a counter of Airflow's own metrics by one."""
+    try:
+        from airflow.sdk.observability.stats import incr
+    except ImportError:  # before 3.3
+        from airflow.stats import Stats
+
+        incr = Stats.incr
+    incr(metric, tags=tags)

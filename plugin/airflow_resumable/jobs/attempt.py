@@ -10,11 +10,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
+from opentelemetry import trace
 
 from airflow_resumable.jobs import decision, errors
 from airflow_resumable.jobs.adapter import Capabilities, FoundJob, JobAdapter, Observation
 from airflow_resumable.jobs.crashpoints import reach
 from airflow_resumable.jobs.decision import Facts, decide
+from airflow_resumable.jobs.events import ResumeDecision, tell
 from airflow_resumable.jobs.ledger import JobLedger, TaskStateStore
 from airflow_resumable.jobs.outcome import Outcome
 from airflow_resumable.jobs.record import JobRecord, Owner, spec_hash
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from airflow_resumable.jobs.policies import ResumePolicy
 
 _log = logging.getLogger(__name__)
+_tracer = trace.get_tracer(__name__)
 
 STATUS_WRITE_INTERVAL = 30.0
 """Seconds between two writes of a changed status, at least."""
@@ -87,9 +90,10 @@ class JobAttempt:
         self._by_family: tuple[tuple[FoundJob, Observation], ...] | None = None
         self._swept: tuple[Any, ...] | None = None
         self._restored = False
+        self._stood_back = False
         self._last: tuple[Observation, str | None] | None = None
         self._status_written = float("-inf")
-        self._crash_facts = {
+        self._scope: dict[str, Any] = {
             "dag_id": ti.dag_id,
             "run_id": ti.run_id,
             "task_id": ti.task_id,
@@ -112,7 +116,16 @@ class JobAttempt:
             return self._follow()
         except errors.TaskInstanceGone as gone:
             raise self._fenced(gone) from gone
-        except errors.JobSuperseded:
+        except errors.JobSuperseded as superseded:
+            if not self._stood_back:
+                self._tell(
+                    "Stand",
+                    "superseded",
+                    str(superseded),
+                    external_id=self.external_id,
+                    generation=self._generation,
+                    token=self.token,
+                )
             raise
         except Exception as error:
             self._at_failure(error)
@@ -126,10 +139,12 @@ class JobAttempt:
             self.external_id, self.token = self.record.external_id, self.record.token
         submitted = False
         while True:
-            step = decide(self._facts())
-            self._say(step)
+            facts = self._facts()
+            step = decide(facts)
+            self._say(step, facts)
             match step:
                 case decision.Stand():
+                    self._stood_back = True
                     raise errors.JobSuperseded(f"superseded: {step.reason}; job and record are left alone")
                 case decision.Fail():
                     raise getattr(errors, step.error)(
@@ -201,17 +216,26 @@ class JobAttempt:
             swept=self._swept,
         )
 
-    def _say(self, step: decision.Step) -> None:
-        generation = getattr(step, "generation", None) or self._generation
-        token = getattr(step, "token", None) or (self.record.token if self.record else None)
-        _log.info(
-            "decided: %s; job %r, generation %s, token %s: %s",
+    def _say(self, step: decision.Step, facts: Facts) -> None:
+        self._tell(
             type(step).__name__,
-            getattr(step, "external_id", self.external_id),
-            generation,
-            token,
+            decision.metric_of(step, facts),
             step.reason,
+            external_id=getattr(step, "external_id", self.external_id),
+            generation=getattr(step, "generation", None) or self._generation,
+            token=getattr(step, "token", None) or (self.record.token if self.record else None),
         )
+
+    def _tell(self, step: str, metric: str | None, reason: str, **job: Any) -> None:
+        operator = type(self.adapter).__name__
+        team = getattr(self.context["ti"], "stats_tags", {}).get("team_name")
+        told = ResumeDecision(step, metric, operator, **self._scope, **job, reason=reason)
+        with _tracer.start_as_current_span("resumable_job.resume_decision") as span:
+            span.set_attribute("operator", operator)
+            span.set_attribute("resumable.external_id_key", self.adapter.external_id_key)
+            span.set_attribute("resumable.decision", metric or step)
+            span.set_attribute("resumable.external_id", str(told.external_id))
+            tell(told, {"operator": operator, **({"team_name": team} if team else {})})
 
     def _read_foreign(self) -> Any:
         value = self.ledger.read_parent()
@@ -225,7 +249,7 @@ class JobAttempt:
 
     def reach(self, point: str) -> None:
         """Pass a named crash point, see `airflow_resumable.jobs.crashpoints`."""
-        reach(point, **self._crash_facts)
+        reach(point, **self._scope)
 
     def claim(self, record: JobRecord, *, check_owner: bool = True) -> JobRecord:
         """Write the record as its owner; it becomes the attempt's own view of the job."""
@@ -301,6 +325,12 @@ class JobAttempt:
     def record_failure(self, raw: str | None) -> None:
         """Put on record that the current job ended without success."""
         self._outcome.fail(self.record, raw)
+
+    def mark_reported(self) -> None:
+        """Note that Airflow has been told of the success; a record that is gone by then stays gone."""
+        on_file = self.ledger.check_owner()
+        if on_file is not None and on_file.phase == "succeeded":
+            self.claim(on_file.with_(reported=True), check_owner=False)
 
     def _finish(self) -> Any:
         if self.record is None:

@@ -193,6 +193,35 @@ def decide(facts: Facts) -> Step:
     return _with_id(facts, record)
 
 
+def metric_of(step: Step, facts: Facts) -> str | None:
+    """Return the counter under ``resumable_job.`` that a step increases: Airflow's own, and four of ours."""
+    match step:
+        case Stand():
+            return "superseded"
+        case Adopt():
+            return "adopted"
+        case LookUpToken():
+            return "intent_dangling"
+        case AskStatus():
+            return "reconnect_attempt"
+        case Watch():
+            return "reconnect_success"
+        case Finish():
+            return "already_succeeded"
+        case Fail(error="JobAmbiguous"):
+            return "duplicate_found"
+        case Submit(same_token=True):
+            return None if facts.can.find_by_token else "intent_dangling"
+        case Submit():
+            return (
+                "fresh_submit"
+                if facts.record is None or _was_cleared(facts, facts.record)
+                else "terminal_resubmit"
+            )
+        case _:
+            return None
+
+
 def _was_cleared(facts: Facts, record: JobRecord) -> bool:
     return record.reported or record.max_tries != facts.max_tries
 
