@@ -169,7 +169,7 @@ def test_execution_timeout_keeps_the_job_but_on_the_last_try(
     """Airflow raises its time-out, then calls on_kill outside of any signal handler."""
     instance.command = until_released(tmp_path / "never")
     operator = instance.operator()
-    with pytest.raises(AirflowTaskTimeout), timeout(1):
+    with pytest.raises(AirflowTaskTimeout), timeout(1):  # type: ignore[no-untyped-call]
         operator.execute(instance.context(operator, try_number))
     operator.on_kill()
     operator.client.close()

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
@@ -103,8 +104,8 @@ def test_a_service_that_forgets_every_job_is_not_flooded(
     from airflow_resumable.testing.local_job import LocalJobOperator
 
     class ForgetsAtOnce(LocalJobOperator):
-        def submit_job(self, context: object) -> object:
-            external_id = super().submit_job(context)  # type: ignore[arg-type]
+        def submit_job(self, context: Any) -> Any:
+            external_id = super().submit_job(context)
             service.client().forget(external_id)
             return external_id
 
