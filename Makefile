@@ -27,7 +27,7 @@ help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(STAMP) ## Kill real workers and count the jobs (DEMO="--system spark" for a Spark cluster)
-	@$(BIN)/airflow-resumable demo $(DEMO)
+	@$(BIN)/airflow-resumable demo --record docs/_generated/demo.json $(DEMO)
 
 test: $(STAMP) ## Run the tests (PYTEST="-k name" to choose)
 	@$(BIN)/python -m pytest -m "not slow" $(PYTEST)

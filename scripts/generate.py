@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from airflow_resumable.cli import demo_record
 from airflow_resumable.integration.provider_info import get_provider_info
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,8 +40,20 @@ def config_reference() -> str:
     return "\n".join(parts)
 
 
+def readme() -> str:
+    """The README, with what the last run of the demo came to between its markers."""
+    begin, end = "<!-- crash-table:begin -->\n", "<!-- crash-table:end -->\n"
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    before, found_begin, rest = text.partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not found_begin or not found_end:
+        raise ValueError("README.md has no crash-table:begin and crash-table:end, each on a line of its own")
+    return f"{before}{begin}{demo_record.markdown(ROOT / 'docs/_generated/demo.json')}{end}{after}"
+
+
 GENERATORS: dict[str, Callable[[], str]] = {
     "docs/_generated/config.md": config_reference,
+    "README.md": readme,
 }
 
 

@@ -14,6 +14,7 @@ import importlib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ COMMANDS: Final = (
                 {
                     "nargs": "+",
                     "metavar": "CASE",
-                    "help": "run only these cases, named as in the demo's table",
+                    "help": "run only these cases, named as in the demo's table; commas may separate them",
                 },
             ),
             Argument(
@@ -90,6 +91,14 @@ COMMANDS: Final = (
                 {
                     "action": "store_true",
                     "help": "keep the demo's folder (logs, databases, request logs) and print where it is",
+                },
+            ),
+            Argument(
+                ("--record",),
+                {
+                    "type": Path,
+                    "metavar": "FILE",
+                    "help": "write versions and outcomes to this JSON file, when all cases were run",
                 },
             ),
         ),

@@ -8,10 +8,12 @@ import java.util.List;
 import org.apache.spark.SparkConf;
 import org.apache.spark.api.java.JavaSparkContext;
 
-/** Has an executor count three numbers and sleeps: SleepApp SECONDS [MARKER-FILE|-] [fail]. */
+/** Has an executor count three numbers and sleeps: SleepApp SECONDS|GATE-FILE [MARKER-FILE|-] [fail]. */
 public class SleepApp {
+    // A gate that nobody opens ends the sleep at last.
+    private static final long LONGEST_SLEEP = 600_000;
+
     public static void main(String[] args) throws Exception {
-        long millis = Math.round(Double.parseDouble(args[0]) * 1000);
         try (JavaSparkContext spark = new JavaSparkContext(new SparkConf())) {
             String application = spark.sc().applicationId();
             if (args.length > 1 && !args[1].equals("-")) {
@@ -20,10 +22,21 @@ public class SleepApp {
                         StandardOpenOption.CREATE, StandardOpenOption.APPEND);
             }
             System.out.println("COUNT=" + spark.parallelize(List.of(1, 2, 3), 1).count() + " APP=" + application);
-            Thread.sleep(millis);
+            sleep(args[0]);
         }
         if (args.length > 2 && args[2].equals("fail")) {
             System.exit(3);
+        }
+    }
+
+    private static void sleep(String until) throws InterruptedException {
+        if (!until.startsWith("/")) {
+            Thread.sleep(Math.round(Double.parseDouble(until) * 1000));
+            return;
+        }
+        long latest = System.currentTimeMillis() + LONGEST_SLEEP;
+        while (!Files.exists(Path.of(until)) && System.currentTimeMillis() < latest) {
+            Thread.sleep(200);
         }
     }
 }

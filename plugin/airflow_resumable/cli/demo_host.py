@@ -1,0 +1,97 @@
+# SPDX-FileCopyrightText: 2026 The airflow-resumable authors
+# SPDX-License-Identifier: Apache-2.0
+"""What this host must have for the demo, asked before anything is started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+import psutil
+
+from airflow_resumable.testing.errors import SystemUnavailable
+from airflow_resumable.testing.ports import free_ports
+
+_MIB: Final = 1024 * 1024
+_LEAST_MEMORY: Final = {"local": 1_500 * _MIB, "spark": 4_000 * _MIB}
+_PROVIDER: Final = "apache-airflow-providers-apache-spark"
+# The provider's hook calls it by this path.
+_CURL: Final = "/usr/bin/curl"
+_LEAST_DISK: Final = 300 * _MIB
+# A Unix socket's path has 107 bytes at most, and this much of it is ours.
+_LONGEST_TMPDIR: Final = 107 - len("/crash-xxxxxxxx/s")
+
+
+def require(system: str) -> None:
+    """Check memory, disk, ports and, for Spark, what Spark needs.
+
+    Args:
+        system: ``local`` or ``spark``.
+
+    Raises:
+        SystemUnavailable: Something is missing; one line that says what to do.
+    """
+    _require_memory(system)
+    _require_folder()
+    try:
+        free_ports(3)
+    except OSError as error:
+        raise SystemUnavailable(
+            f"no free TCP ports on this host ({error}): end servers that are no longer needed (ss -ltnp "
+            "lists them), or check that the loopback interface is up"
+        ) from error
+    if system == "spark":
+        _require_spark()
+
+
+def _require_memory(system: str) -> None:
+    free, least = psutil.virtual_memory().available, _LEAST_MEMORY[system]
+    if free < least:
+        raise SystemUnavailable(
+            f"{free // _MIB} MiB of memory are free, the demo on {system} needs {least // _MIB} MiB: end "
+            "something large first"
+        )
+
+
+def _require_folder() -> None:
+    try:
+        folder = tempfile.gettempdir()
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        raise SystemUnavailable(f"no usable temporary folder ({error}): set TMPDIR to one") from error
+    if free < _LEAST_DISK:
+        raise SystemUnavailable(
+            f"{free // _MIB} MiB are free in {folder}, the demo needs {_LEAST_DISK // _MIB} MiB: make room, "
+            "or set TMPDIR to another folder"
+        )
+    if len(os.fsencode(folder)) > _LONGEST_TMPDIR or any(character.isspace() for character in folder):
+        raise SystemUnavailable(
+            f"the name of the temporary folder {folder} has a space, or more than {_LONGEST_TMPDIR} bytes, "
+            "which Spark and Unix sockets don't take: set TMPDIR to another folder, such as /tmp"
+        )
+
+
+def _require_spark() -> None:
+    from airflow_resumable.testing.spark_host import find_java, find_spark
+
+    find_spark()
+    home = find_java()
+    if shutil.which("javac", path=f"{home / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}") is None:
+        raise SystemUnavailable(
+            f"the Java in {home} has no compiler, which makes the demo's application: install a JDK (Debian: "
+            "apt-get install openjdk-17-jdk-headless), or set JAVA_HOME to one"
+        )
+    try:
+        version(_PROVIDER)
+    except PackageNotFoundError:
+        raise SystemUnavailable(
+            f"no {_PROVIDER} in this environment: pip install 'airflow-resumable[spark]'"
+        ) from None
+    if not os.access(_CURL, os.X_OK):
+        raise SystemUnavailable(
+            f"no {_CURL}, with which the Spark provider asks for a driver's status: install it (Debian: "
+            "apt-get install curl)"
+        )

@@ -1,0 +1,112 @@
+# SPDX-FileCopyrightText: 2026 The airflow-resumable authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a run of the demo came to, as a file that a second run writes again byte for byte, and as Markdown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from airflow_resumable.cli.demo_cases import SIDES, Case, Outcome, Side
+
+# Where the jobs run, and what runs them on the two sides.
+_SYSTEMS = {
+    "local": ("On the local job service", "Airflow's own mixin", "airflow-resumable"),
+    "spark": ("On a Spark standalone cluster", "SparkSubmitOperator", "ResumableSparkSubmitOperator"),
+}
+_WINDOW = (
+    "\\* In the window that Spark standalone leaves open; two jobs would not fail the demo here. See "
+    "[what remains open](docs/operators/spark_submit.md)."
+)
+_VALUES = ("jobs", "submits", "cancels", "state")
+
+
+def write(
+    file: Path,
+    system: str,
+    versions: Mapping[str, str],
+    cases: Sequence[Case],
+    outcomes: Mapping[tuple[str, Side], Outcome],
+) -> None:
+    """Put one system's outcomes into a JSON file; another system's stay as they are.
+
+    Args:
+        file: The file, which may be missing.
+        system: ``local`` or ``spark``.
+        versions: Versions by name.
+        cases: The cases.
+        outcomes: What they came to.
+
+    Raises:
+        ValueError: The file is there but isn't one of ours.
+        OSError: It can't be read or written.
+    """
+    record = _read(file)
+    record[system] = {
+        "versions": dict(versions),
+        "cases": [
+            {
+                "case": case.name,
+                "title": case.title,
+                "window": case.window,
+                **{side: outcomes[case.name, side].as_dict() for side in SIDES},
+            }
+            for case in cases
+        ],
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({name: record[name] for name in sorted(record)}, indent=2)
+    file.write_text(text + "\n", encoding="utf-8")
+
+
+def check(file: Path) -> None:
+    """See whether `write` could write to a file; raises as that does."""
+    _read(file)
+    if file.is_dir() or not (file.parent if file.parent.exists() else Path()).is_dir():
+        raise ValueError(f"{file} can't be a record of the demo: name a file")
+
+
+def _read(file: Path) -> dict[str, Any]:
+    if not file.exists():
+        return {}
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:
+        record = None
+    if not isinstance(record, dict) or not record.keys() <= _SYSTEMS.keys():
+        raise ValueError(f"{file} is not a record of the demo: name another file, or delete it")
+    return record
+
+
+def markdown(file: Path) -> str:
+    """Return the recorded tables as Markdown, an empty text when there are none.
+
+    Args:
+        file: As `write` has made it.
+    """
+    record = _read(file)
+    return "\n".join(_table(name, record[name]) for name in _SYSTEMS if name in record)
+
+
+def _table(system: str, record: Mapping[str, Any]) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+    where, stock, ours = _SYSTEMS[system]
+    lines = [
+        f"{where} ({versions}):",
+        "",
+        f"| What happens | {stock}: jobs started | submits asked | cancels asked | end state "
+        f"| {ours}: jobs started | submits asked | cancels asked | end state |",
+        "|:---|---:|---:|---:|:---|---:|---:|---:|:---|",
+    ]
+    for case in record["cases"]:
+        cells = [case["title"][:1].upper() + case["title"][1:]]
+        for side in SIDES:
+            values = [str(case[side][name]) for name in _VALUES]
+            values[0] = f"**{values[0]}**" + ("\\*" if case["window"] and side == "ours" else "")
+            cells += values
+        lines.append(f"| {' | '.join(cells)} |")
+    if any(case["window"] for case in record["cases"]):
+        lines += ["", _WINDOW]
+    return "\n".join(lines) + "\n"
