@@ -130,3 +130,19 @@ def test_durable_false_submits_on_every_try(service: JobService, instance: TaskI
     instance.attempt(try_number=2, durable=False)
     assert len(started(service)) == 2
     assert instance.record is None
+
+
+@pytest.mark.parametrize(
+    "error", [BrokenPipeError("32"), EOFError("socket closed"), ConnectionResetError("104")]
+)
+def test_a_dead_supervisor_is_not_waited_for(instance: TaskInstance, error: Exception) -> None:
+    """Its pipe never comes back: one call is made, and an orphaned worker ends soon."""
+    asked: list[str] = []
+
+    def refuse(operation: str, key: str) -> None:
+        asked.append(operation)
+        raise error
+
+    with pytest.raises(StoreUnavailable):
+        instance.attempt(store=InMemoryTaskStateStore(before=refuse))
+    assert asked == ["get"]

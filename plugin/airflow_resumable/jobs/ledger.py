@@ -141,5 +141,8 @@ def store_status(error: BaseException) -> int | None:
 def _store_may_recover(error: BaseException) -> bool:
     if not isinstance(error, Exception) or isinstance(error, TypeError | ValueError):
         return False
+    # The channel to the supervisor is a pipe to a parent: once broken it stays so.
+    if isinstance(error, BrokenPipeError | ConnectionResetError | EOFError):
+        return False
     code = store_status(error)
     return code is None or code in (408, 425, 429) or code >= 500
