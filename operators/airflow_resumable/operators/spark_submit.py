@@ -65,6 +65,9 @@ class ResumableSparkSubmitOperator(ResumableJobMixin, SparkSubmitOperator):
           be looked up, which is warned about at every submit;
         - when two attempts overlap (a worker that was only taken for dead) and both are in their submit.
 
+        A driver that was taken in that window just before a user stopped the task, or before the last try
+        was killed, runs on: nobody is left to look for it.
+
         It can't be told of a driver that no worker has launched yet, or whose worker's web UI is out of
         reach. Such a driver is waited for, for `adoption_patience` seconds; then the attempt fails with
         `JobNotSettled`, which Airflow retries, rather than adopt or repeat it. Of a driver that failed or
