@@ -219,9 +219,7 @@ def until(condition: Callable[[], bool], timeout: float = 60.0) -> None:
 
 def processes_with(*texts: str) -> list[psutil.Process]:
     """Return the processes of this machine that have all these texts in their command."""
-    return [
-        one for one in psutil.process_iter() if all(text in "\n".join(_command(one)) for text in texts)
-    ]
+    return [one for one in psutil.process_iter() if all(text in "\n".join(_command(one)) for text in texts)]
 
 
 def _command(process: psutil.Process) -> list[str]:

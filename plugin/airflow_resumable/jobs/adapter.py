@@ -77,6 +77,7 @@ class JobAdapter(Protocol):
     token_memory: timedelta | None
     missing_while_running_is_failure: bool
     parent_cache_keys: tuple[str, ...]
+    token_scope: str
 
     def submit_job(self, context: Context) -> JsonValue:
         """Start the job, with `idempotency_token` where the service takes one; return its id."""

@@ -69,7 +69,9 @@ class JobAttempt:
         self.max_tries = int(getattr(ti, "max_tries", 0) or 0)
         self.ledger = JobLedger(store, adapter.external_id_key, self.owner)
         index = ti.map_index if ti.map_index is not None else -1
-        self.mint = TokenMint(installation, ti.dag_id, ti.run_id, ti.task_id, index, run_started)
+        self.mint = TokenMint(
+            installation, ti.dag_id, ti.run_id, ti.task_id, index, run_started, adapter.token_scope
+        )
         self.record: JobRecord | None = None
         self.external_id: Any = None
         """The current job's id, known from the moment the service answers, before it is on record."""
