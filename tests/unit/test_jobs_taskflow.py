@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def test_two_jobs_of_one_function_have_a_record_each(service: JobService, instan
     second = resumable_job(LocalJob(service.client(), ["/bin/echo", "5"], "two"), context)
     assert (first, second) == ({"rows": 7}, 5)
     assert len(started(service)) == 2
-    context["ti"].task = context["task"]
+    context["ti"].task, instance.server_state = context["task"], "success"
     on_task_instance_success(previous_state=None, task_instance=context["ti"])
     assert [instance.store.get(f"resumable.{key}")["reported"] for key in ("one", "two")] == [True, True]  # type: ignore[index,call-overload]
 
@@ -100,22 +101,21 @@ def test_the_functions_task_answers_a_stop_by_policy(
             if not asked:
                 asked.append("stop")
                 instance.server_state = "running"
-                _on_term(task)
+                signal.raise_signal(signal.SIGTERM)
             return super().get_job_status(external_id, context)
 
-    with pytest.raises(JobKept, match="infrastructure"):
-        resumable_job(Stopped(service.client(), until_released(gate)), instance.context(task, 1))
+    before = signal.signal(signal.SIGTERM, lambda *_: task.on_kill())
+    try:
+        with pytest.raises(JobKept, match="infrastructure"):
+            resumable_job(Stopped(service.client(), until_released(gate)), instance.context(task, 1))
+    finally:
+        signal.signal(signal.SIGTERM, before)
     gate.touch()
     assert resumable_job(
         LocalJob(service.client(), until_released(gate)), instance.context(Function(), 2)
     ) == {"rows": 7}
     assert len(started(service)) == 1
     assert requests(service, "cancel") == []
-
-
-def _on_term(task: Any) -> None:
-    # Airflow's handler has this name, by which on_kill knows that it runs inside a signal.
-    task.on_kill()
 
 
 def test_switched_off_the_function_just_runs_its_job(

@@ -37,11 +37,6 @@ class Observation(StrEnum):
     MISSING = "missing"
 
     @property
-    def is_terminal(self) -> bool:
-        """Whether the job has ended, one way or the other."""
-        return self in (Observation.SUCCEEDED, Observation.FAILED)
-
-    @property
     def is_live(self) -> bool:
         """Whether the job may still do work."""
         return self in (Observation.ACTIVE, Observation.STOPPING, Observation.UNKNOWN)
@@ -162,6 +157,7 @@ class Capabilities:
     tells_failed: bool = False
     token_memory: timedelta | None = None
     missing_is_failure: bool = False
+    snapshots: bool = False
 
 
 def observe(adapter: JobAdapter, status: str | None, capabilities: Capabilities) -> Observation:

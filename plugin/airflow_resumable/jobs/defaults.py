@@ -58,6 +58,7 @@ class AdapterDefaults:
             tells_failed=has("is_job_failed"),
             token_memory=cls.token_memory,
             missing_is_failure=cls.missing_while_running_is_failure,
+            snapshots=has("snapshot_before_submit"),
         )
 
     def get_poll_interval(self) -> float:

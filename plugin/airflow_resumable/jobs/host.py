@@ -8,17 +8,35 @@ import logging
 from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any, cast
 
-from airflow_resumable.jobs.errors import StoreUnavailable
+from airflow_resumable.jobs import kill
+from airflow_resumable.jobs.errors import JobKept, StoreUnavailable
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_resumable.jobs.adapter import Capabilities, JobAdapter
     from airflow_resumable.jobs.attempt import JobAttempt
-    from airflow_resumable.jobs.kill import Kill
     from airflow_resumable.jobs.policies import ResumePolicy
 
 _log = logging.getLogger(__name__)
+
+
+def stop_before_start(tidy_up: Callable[[], None]) -> None:
+    """Answer a stop that comes before the attempt has begun: there is no job of ours yet, and shall be none.
+
+    Args:
+        tidy_up: The operator's own `on_kill`.
+
+    Raises:
+        JobKept: From a signal handler, so that the task doesn't go on to submit.
+    """
+    signalled = kill.inside_handler()
+    if signalled and kill.inside_supervisor_call():
+        kill.deliver_again()
+        return
+    tidy_up()
+    if signalled:
+        raise JobKept("stopped before this attempt had begun")
 
 
 class Host:
@@ -35,7 +53,7 @@ class Host:
         self._adapter = adapter
         self._can = can
         self._policy = policy
-        self._kill: Kill | None = None
+        self._kill: kill.Kill | None = None
         self._tidying = False
 
     def run(self, context: Context, *, unrecorded: Callable[[], Any]) -> Any:
@@ -71,7 +89,7 @@ class Host:
             return attempt.run()
         except StoreUnavailable as error:
             if attempt.external_id is None and not attempt.submitting and attempt.record is None:
-                self.attempt = None
+                self.attempt = self._kill = None
                 return self._without_store(unrecorded, str(error))
             raise
 
@@ -96,17 +114,18 @@ class Host:
         Raises:
             JobKept: From a signal handler, to end the attempt.
         """
-        if self._tidying or self.attempt is None or self._kill is None:
+        if self._tidying:
             tidy_up()
+        elif self._kill is None:
+            stop_before_start(tidy_up)
         else:
             self._kill(tidy_up)
 
-    def _new_kill(self, attempt: JobAttempt) -> Kill:
+    def _new_kill(self, attempt: JobAttempt) -> kill.Kill:
         # Imported before a signal can arrive: a handler that imports may meet a half-imported module.
         from airflow_resumable.integration.server import task_state
-        from airflow_resumable.jobs.kill import Kill
 
-        return Kill(attempt, lambda: task_state(attempt.context), self._cancel)
+        return kill.Kill(attempt, lambda: task_state(attempt.context), self._cancel)
 
     def _cancel(self, tidy_up: Callable[[], None]) -> bool:
         if self.attempt is None:

@@ -13,7 +13,7 @@ from airflow.sdk import ResumableJobMixin as _AirflowMixin
 from airflow.sdk.bases.operator import BaseOperatorMeta
 
 from airflow_resumable.jobs.defaults import AdapterDefaults
-from airflow_resumable.jobs.host import Host
+from airflow_resumable.jobs.host import Host, stop_before_start
 from airflow_resumable.jobs.policies import ResumePolicy, configured
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ class ResumableJobMixin(AdapterDefaults, _AirflowMixin):
     """
 
     _resumable_host: Host | None = None
+    _resumable_stock: bool = False
+    """Set once this run is known to go the way of the parent's, not ours."""
 
     # As on Airflow's own mixin: a mixin isn't a BaseOperator until an operator is made of it.
     @BaseOperatorMeta._apply_defaults  # type: ignore[type-var]
@@ -101,10 +103,17 @@ class ResumableJobMixin(AdapterDefaults, _AirflowMixin):
             return self._execute_stock(context)
         policy = self.resume_policy.filled(configured())
         self._resumable_host = Host(self, self.resumable_capabilities(), policy)
-        return self._resumable_host.run(context, unrecorded=lambda: self._execute_stock(context))
+        return self._resumable_host.run(context, unrecorded=lambda: self._execute_unrecorded(context))
+
+    def _execute_unrecorded(self, context: Context) -> Any:
+        # Not the parent's execute_resumable: with durable=True that asks the very store that is down.
+        self._resumable_host, self._resumable_stock = None, True
+        external_id = self.submit_job(context)
+        self.poll_until_complete(external_id, context)
+        return self.get_job_result(external_id, context)
 
     def _execute_stock(self, context: Context) -> Any:
-        self._resumable_host = None
+        self._resumable_host, self._resumable_stock = None, True
         return super().execute_resumable(context)
 
     def poll_until_complete(self, external_id: JsonValue, context: Context) -> Any:
@@ -133,12 +142,12 @@ class ResumableJobMixin(AdapterDefaults, _AirflowMixin):
     on_kill._asks_why = True  # type: ignore[attr-defined]
 
     def _ask_why(self, tidy_up: Callable[[], None]) -> None:
-        # Without a host there is nothing of ours to decide: not durable, switched off, or a mode of the
-        # provider's operator that doesn't go through execute_resumable.
-        if self._resumable_host is None:
-            tidy_up()
-        else:
+        if self._resumable_host is not None:
             self._resumable_host.on_kill(tidy_up)
+        elif self.durable and not self._resumable_stock:
+            stop_before_start(tidy_up)
+        else:
+            tidy_up()
 
 
 def _asking_why(own: Callable[[Any], None]) -> Callable[[Any], None]:
