@@ -8,8 +8,10 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import uuid
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,9 +20,11 @@ from typing import Any
 
 from airflow_resumable.jobs.attempt import JobAttempt
 from airflow_resumable.jobs.crashpoints import check_point
+from airflow_resumable.sdk import FoundJob, ResumableJobMixin, SubmitWindow
 from airflow_resumable.testing.file_store import FileTaskStateStore
 from airflow_resumable.testing.jobservice.process import JobService
 from airflow_resumable.testing.local_job import LocalJobOperator
+from airflow_resumable.testing.variants import broken
 
 SUCCEED = [sys.executable, "-c", "print('{\"rows\": 7}')"]
 FAIL = [sys.executable, "-c", "raise SystemExit(3)"]
@@ -33,6 +37,30 @@ _processes.set_forkserver_preload(["tests.attempts"])
 def until_released(gate: Path) -> list[str]:
     """Return a command that runs until `gate` exists, then succeeds."""
     return ["/bin/sh", "-c", f"while [ ! -e '{gate}' ]; do sleep 0.05; done; echo '{{\"rows\": 7}}'"]
+
+
+class NarrowedJobOperator(LocalJobOperator):
+    """The local job service used as one that takes no token: the mark stands in the job's name."""
+
+    submit_window = SubmitWindow.NARROWED
+    find_jobs_by_family: Any = ResumableJobMixin.find_jobs_by_family
+
+    def submit_job(self, context: Any) -> Any:
+        """Submit without a token; the same request twice is two jobs."""
+        command = list(self.command)
+        return self.client.submit(command, family=self.job_family, name=self.idempotency_token)["id"]
+
+    def find_job_by_token(self, token: str, since: datetime, context: Any) -> list[FoundJob]:
+        """Look for the mark in the names of the family's jobs."""
+        jobs = self.client.find(family=self.job_family, since=since.timestamp())
+        return [FoundJob(job["id"], job["status"], token) for job in jobs if job["name"] == token]
+
+
+class TokenOnlyJobOperator(LocalJobOperator):
+    """The local job service used as one that takes tokens and lists nothing."""
+
+    find_job_by_token: Any = ResumableJobMixin.find_job_by_token
+    find_jobs_by_family: Any = ResumableJobMixin.find_jobs_by_family
 
 
 @dataclass
@@ -51,6 +79,8 @@ class TaskInstance:
     server_state: str | None = "running"
     operator_class: type[LocalJobOperator] = LocalJobOperator
     ti_id: uuid.UUID | None = None
+    variant: str | None = None
+    """A variant of `airflow_resumable.testing.variants` that every attempt runs under."""
 
     @property
     def store(self) -> FileTaskStateStore:
@@ -71,7 +101,6 @@ class TaskInstance:
 
     def context(self, operator: Any, try_number: int, store: Any = None) -> Any:
         """Return the context of one attempt."""
-        state = {f"task_{self.map_index}" if self.map_index >= 0 else "task": self.server_state}
         ti = SimpleNamespace(
             id=self.ti_id or uuid.uuid4(),
             dag_id="dag",
@@ -81,7 +110,7 @@ class TaskInstance:
             try_number=try_number,
             max_tries=self.max_tries,
             stats_tags={},
-            get_task_states=lambda **_: {self.run_id: state},
+            get_task_states=self._get_task_states,
         )
         return {
             "ti": ti,
@@ -90,18 +119,38 @@ class TaskInstance:
             "task_state_store": self.store if store is None else store,
         }
 
+    def _get_task_states(self, **_: Any) -> dict[str, dict[str, str | None]]:
+        if self.server_state == "unreachable":
+            raise ConnectionError("the API server does not answer")
+        if self.server_state == "hangs":
+            threading.Event().wait()
+        return {self.run_id: {f"task_{self.map_index}" if self.map_index >= 0 else "task": self.server_state}}
+
     def attempt(self, try_number: int = 1, store: Any = None, **arguments: Any) -> Any:
         """Make an attempt in this process and return its result."""
         operator = self.operator(**arguments)
-        return operator.execute(self.context(operator, try_number, store))
+        with broken(self.variant) if self.variant else nullcontext():
+            return operator.execute(self.context(operator, try_number, store))
 
-    def attempt_killed(self, point: str, try_number: int = 1) -> None:
-        """Make an attempt in a process of its own that is killed with SIGKILL at a crash point."""
-        process = _processes.Process(target=_die_at, args=(self, check_point(point), try_number))
+    def attempt_killed(self, point: str, try_number: int = 1, may_end: tuple[str, ...] = ()) -> str | None:
+        """Make an attempt in a process of its own that is killed with SIGKILL at a crash point.
+
+        Returns None, or how it ended before it came there, if that is one of `may_end`: "returned" or
+        an exception's name.
+        """
+        here, there = _processes.Pipe(duplex=False)
+        process = _processes.Process(target=_die_at, args=(self, check_point(point), try_number, there))
         process.start()
+        there.close()
+        try:
+            ended: str | None = here.recv()
+        except EOFError:
+            ended = None
         process.join()
-        if process.exitcode != -signal.SIGKILL:
-            raise AssertionError(f"the attempt was not killed at {point}: exit code {process.exitcode}")
+        here.close()
+        if process.exitcode != -signal.SIGKILL and ended not in may_end:
+            raise AssertionError(f"the attempt was not killed at {point}: {ended}, exit {process.exitcode}")
+        return ended
 
     def attempt_stopped(
         self,
@@ -150,12 +199,17 @@ class KilledAt(JobAttempt):
         super().reach(point)
 
 
-def _die_at(instance: TaskInstance, point: str, try_number: int) -> None:
+def _die_at(instance: TaskInstance, point: str, try_number: int, pipe: Any) -> None:
     from airflow_resumable.jobs import attempt
 
     KilledAt.point = point
     attempt.JobAttempt = KilledAt  # type: ignore[misc]
-    instance.attempt(try_number)
+    try:
+        instance.attempt(try_number)
+    except Exception as error:
+        pipe.send(type(error).__name__)
+    else:
+        pipe.send("returned")
 
 
 def _stoppable(instance: TaskInstance, point: str | None, try_number: int, pipe: Any) -> None:
@@ -179,7 +233,8 @@ def _stoppable(instance: TaskInstance, point: str | None, try_number: int, pipe:
     attempt.JobAttempt = Tells  # type: ignore[misc]
     signal.signal(signal.SIGTERM, _on_term)
     try:
-        result = operator.execute(instance.context(operator, try_number))
+        with broken(instance.variant) if instance.variant else nullcontext():
+            result = operator.execute(instance.context(operator, try_number))
     except BaseException as error:
         pipe.send((type(error).__name__, str(error)))
     else:

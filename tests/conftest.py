@@ -8,13 +8,17 @@ import collections
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from tests import systems
+
+if TYPE_CHECKING:
+    from airflow_resumable.testing.spark import SparkCluster
 
 # Before anything imports Airflow, which reads its configuration on import: the tests must neither see nor
 # touch the Airflow of whoever runs them.
@@ -36,6 +40,17 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "seeded"))
 def require() -> Callable[[str], Path]:
     """`tests.systems.require`, for tests that need a system outside Python."""
     return systems.require
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """A running Spark standalone cluster that recovers running drivers when its master is restarted."""
+    from airflow_resumable.testing.spark import SparkCluster
+
+    systems.require("java")
+    systems.require("pyspark")
+    with SparkCluster(tmp_path_factory.mktemp("spark"), recovery="FILESYSTEM") as running:
+        yield running
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from airflow_resumable.jobs.events import ResumeDecision, add_decision_hook
     from airflow_resumable.jobs.mixin import ResumableJobMixin
     from airflow_resumable.jobs.policies import ResumePolicy
+    from airflow_resumable.jobs.taskflow import ExternalJob, resumable_job
 
 __all__ = [
+    "ExternalJob",
     "FoundJob",
     "JobAdapter",
     "JobAmbiguous",
@@ -50,6 +52,7 @@ __all__ = [
     "SubmitWindow",
     "TokenConflict",
     "add_decision_hook",
+    "resumable_job",
 ]
 
 _HOMES = {
@@ -61,6 +64,8 @@ _HOMES = {
     "ResumePolicy": "policies",
     "ResumeDecision": "events",
     "add_decision_hook": "events",
+    "ExternalJob": "taskflow",
+    "resumable_job": "taskflow",
 }
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The airflow-resumable authors
 # SPDX-License-Identifier: Apache-2.0
-"""One real Airflow, one crash controller, one job service and one Spark cluster for the whole test run."""
+"""One real Airflow, one crash controller and one job service for the whole test run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_resumable.testing.crash import CrashController
-from airflow_resumable.testing.spark import SparkCluster
 from airflow_resumable.testing.stack import AirflowStack
-from tests.systems import require
 
 if TYPE_CHECKING:
     from airflow_resumable.testing.jobservice.process import JobService
@@ -58,13 +56,4 @@ def jobservice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JobService]
     from airflow_resumable.testing.jobservice.process import JobService
 
     with JobService(tmp_path_factory.mktemp("jobservice")) as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    """A running Spark standalone cluster that recovers running drivers when its master is restarted."""
-    require("java")
-    require("pyspark")
-    with SparkCluster(tmp_path_factory.mktemp("spark"), recovery="FILESYSTEM") as running:
         yield running

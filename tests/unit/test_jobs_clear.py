@@ -119,6 +119,7 @@ def test_a_clear_is_seen_after_a_reported_success_though_max_tries_is_the_same(
     operator = instance.operator()
     context = instance.context(operator, 1)
     operator.execute(context)
+    instance.server_state = "success"
     context["ti"].task = operator
     on_task_instance_success(previous_state=None, task_instance=context["ti"])
     assert instance.record["reported"] is True
@@ -126,11 +127,26 @@ def test_a_clear_is_seen_after_a_reported_success_though_max_tries_is_the_same(
     assert len(started(service)) == 2
 
 
+def test_a_success_that_the_server_did_not_take_is_not_marked(
+    service: JobService, instance: TaskInstance
+) -> None:
+    """The listener runs after a refused report too; the retry has to find a success it can return."""
+    operator = instance.operator()
+    context = instance.context(operator, 1)
+    operator.execute(context)
+    context["ti"].task = operator
+    on_task_instance_success(previous_state=None, task_instance=context["ti"])
+    assert instance.record["reported"] is False
+    assert instance.attempt(try_number=2) == {"rows": 7}
+    assert len(started(service)) == 1
+
+
 def test_a_record_that_clear_on_success_has_dropped_is_not_brought_back(instance: TaskInstance) -> None:
     """``[state_store] clear_on_success`` means it."""
     operator = instance.operator()
     context = instance.context(operator, 1)
     operator.execute(context)
+    instance.server_state = "success"
     instance.store.clear()
     context["ti"].task = operator
     on_task_instance_success(previous_state=None, task_instance=context["ti"])

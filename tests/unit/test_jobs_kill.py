@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from airflow.sdk.execution_time.timeout import timeout
 
 from airflow_resumable.jobs.kill import KillReason, action_for, reason_for
 from airflow_resumable.jobs.policies import ResumePolicy
+from airflow_resumable.sdk import JobKept
 from airflow_resumable.testing.jobservice.process import JobService
 from tests.attempts import TaskInstance, requests, started, until_released
 
@@ -35,8 +37,10 @@ def test_a_server_that_cant_be_asked_means_keep(
     service: JobService, instance: TaskInstance, tmp_path: Path
 ) -> None:
     """No answer is no reason to kill a job."""
-    instance.command, instance.server_state = until_released(tmp_path / "never"), None
-    assert instance.attempt_stopped("mid_poll")[0] == "JobKept"
+    instance.command, instance.server_state = until_released(tmp_path / "never"), "unreachable"
+    ended, text = instance.attempt_stopped("mid_poll")
+    assert ended == "JobKept"
+    assert "infrastructure" in text
     assert requests(service, "cancel") == []
 
 
@@ -130,7 +134,8 @@ POLICY = ResumePolicy(
         ("restarting", KillReason.CLEARED, "cancel", "cancel"),
         ("running", KillReason.INFRASTRUCTURE, "keep", "cancel"),
         (None, KillReason.INFRASTRUCTURE, "keep", "cancel"),
-        ("a state of a later Airflow", KillReason.INFRASTRUCTURE, "keep", "cancel"),
+        ("none", KillReason.SUPERSEDED, "keep", "keep"),
+        ("a state of a later Airflow", KillReason.SUPERSEDED, "keep", "keep"),
         ("queued", KillReason.SUPERSEDED, "keep", "keep"),
         ("up_for_retry", KillReason.SUPERSEDED, "keep", "keep"),
     ],
@@ -142,6 +147,54 @@ def test_the_servers_word_decides(
     assert reason_for(state) is reason
     assert action_for(reason, POLICY, last_try=False) == action
     assert action_for(reason, POLICY, last_try=True) == on_last_try
+
+
+def test_a_chosen_cancel_holds_on_the_last_try_too() -> None:
+    """on_final_failure speaks of jobs that were to be kept for a try that doesn't come."""
+    policy = ResumePolicy(on_infrastructure_stop="cancel", on_timeout="cancel", on_final_failure="keep")
+    for reason in (KillReason.INFRASTRUCTURE, KillReason.TIMEOUT):
+        assert action_for(reason, policy, last_try=True) == "cancel"
+
+
+def test_a_stop_before_the_attempt_has_begun_keeps_it_from_submitting(
+    service: JobService, instance: TaskInstance
+) -> None:
+    """SIGTERM while templates are rendered or connections read: nothing is started afterwards."""
+    operator = instance.operator()
+
+    def get_job_spec(context: object) -> object:
+        signal.raise_signal(signal.SIGTERM)
+        return {}
+
+    before = signal.signal(signal.SIGTERM, lambda *_: operator.on_kill())
+    try:
+        with pytest.raises(JobKept, match="before this attempt had begun"):
+            signal.raise_signal(signal.SIGTERM)
+        operator.get_job_spec = get_job_spec  # type: ignore[method-assign]
+        with pytest.raises(JobKept, match="no job of this attempt"):
+            operator.execute(instance.context(operator, 1))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert requests(service, "submit") == []
+
+
+def test_a_dying_task_asks_and_cancels_within_two_seconds(
+    service: JobService, instance: TaskInstance, tmp_path: Path
+) -> None:
+    """API server and service both hang; each call gets its share of one limit, whatever it does."""
+    from airflow_resumable.jobs.kill import ASK_LIMIT, KILL_LIMIT
+
+    instance.command, instance.policy = (
+        until_released(tmp_path / "never"),
+        {"on_infrastructure_stop": "cancel"},
+    )
+    instance.server_state = "hangs"
+    service.client().add_fault("cancel", "hold", times=0)
+    ended, text = instance.attempt_stopped("mid_poll")
+    assert ended == "JobKept"
+    assert "NOT cancelled" in text
+    assert ASK_LIMIT < KILL_LIMIT < 2
+    assert len(requests(service, "cancel")) == 1
 
 
 @pytest.mark.parametrize(("lost", "verb"), [("after_accept", "find"), ("mid_poll", "status")])

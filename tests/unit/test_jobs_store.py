@@ -58,10 +58,7 @@ def test_on_store_down_submit_runs_the_job_all_the_same(
     """The policy chooses availability, and the log says what that costs."""
     monkeypatch.setattr("airflow_resumable.jobs.ledger.STORE_BUDGET", 0.2)
     instance.policy = {"on_store_down": "submit"}
-    operator = instance.operator()
-    context = instance.context(operator, 1)
-    del context["task_state_store"]
-    assert operator.execute(context) == {"rows": 7}
+    assert instance.attempt(store=_away()) == {"rows": 7}
     assert "a crash will start it again" in caplog.text
     assert len(started(service)) == 1
 

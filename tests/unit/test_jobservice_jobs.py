@@ -239,3 +239,23 @@ def test_plain_ids_start_at_a_falsy_one(tmp_path: Path) -> None:
         with pytest.raises(httpx.HTTPStatusError, match="404"):
             client.status(0)
         assert client.status(1)["id"] == 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "named"),
+    [
+        ({"Content-Type": "text/plain"}, "Content-Type='text/plain'"),
+        (
+            {"Content-Type": "application/json", "Origin": "http://evil.example"},
+            "Origin='http://evil.example'",
+        ),
+        ({"Content-Type": "application/json", "Host": "evil.example:8765"}, "Host='evil.example'"),
+    ],
+)
+def test_a_web_page_cant_start_a_job(service: JobService, headers: dict[str, str], named: str) -> None:
+    """What a browser sends on behalf of a page is refused, so nobody's visit runs a command here."""
+    body = json.dumps({"command": ["/bin/true"]})
+    reply = httpx.post(f"{service.url}/jobs", content=body, headers=headers)
+    assert reply.status_code == 403
+    assert named in reply.text
+    assert service.jobs_started() == 0

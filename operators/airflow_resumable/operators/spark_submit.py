@@ -138,7 +138,8 @@ class ResumableSparkSubmitOperator(ResumableJobMixin, SparkSubmitOperator):
     def _get_hook(self) -> SparkSubmitHook:
         hook = super()._get_hook()
         _spark_parent.check(hook, _spark_parent.HOOK_SELF)
-        if self.durable and not hook._should_track_driver_status:
+        self._resumable_stock = not hook._should_track_driver_status
+        if self.durable and self._resumable_stock:
             self.log.info(
                 "Master %s, deploy mode %s: run as by SparkSubmitOperator. This operator carries Spark "
                 "standalone in cluster mode through crashes, nothing else yet",

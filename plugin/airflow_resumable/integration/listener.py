@@ -9,9 +9,12 @@ See https://airflow.apache.org/docs/apache-airflow/stable/administration-and-dep
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.listeners import hookimpl
+
+if TYPE_CHECKING:
+    from airflow_resumable.jobs.attempt import JobAttempt
 
 _log = logging.getLogger(__name__)
 
@@ -23,9 +26,13 @@ def on_task_instance_success(previous_state: Any, task_instance: Any) -> None:
     The API server calls the same hook when a user marks a task, with another class of task instance:
     that is no success of ours.
     """
-    attempt = getattr(getattr(task_instance, "task", None), "_resumable_attempt", None)
-    if attempt is None:
-        return
+    task = getattr(task_instance, "task", None)
+    for attempt in (getattr(task, "_resumable_attempt", None), *getattr(task, "_resumable_attempts", ())):
+        if attempt is not None:
+            _mark(attempt)
+
+
+def _mark(attempt: JobAttempt) -> None:
     try:
         attempt.mark_reported()
     except Exception as error:

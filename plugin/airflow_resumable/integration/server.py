@@ -10,8 +10,12 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-def task_state(context: Context) -> str | None:
-    """Return the state that the server holds for the context's task instance, or None for "no state".
+NO_STATE = "none"
+"""What `task_state` calls a task instance that has no state: cleared, and not scheduled yet."""
+
+
+def task_state(context: Context) -> str:
+    """Return the state that the server holds for the context's task instance, `NO_STATE` for none.
 
     Asked through the supervisor (``RuntimeTaskInstance.get_task_states``), so never call it from a
     signal handler that interrupted another call to the supervisor.
@@ -27,4 +31,4 @@ def task_state(context: Context) -> str | None:
     of_run = states.get(ti.run_id, {})
     # Mapped task instances are listed as task_id_index.
     state = of_run.get(f"{ti.task_id}_{index}", of_run.get(ti.task_id))
-    return None if state is None else str(state)
+    return NO_STATE if state is None else str(getattr(state, "value", state))

@@ -37,11 +37,6 @@ class Observation(StrEnum):
     MISSING = "missing"
 
     @property
-    def is_terminal(self) -> bool:
-        """Whether the job has ended, one way or the other."""
-        return self in (Observation.SUCCEEDED, Observation.FAILED)
-
-    @property
     def is_live(self) -> bool:
         """Whether the job may still do work."""
         return self in (Observation.ACTIVE, Observation.STOPPING, Observation.UNKNOWN)
@@ -77,6 +72,7 @@ class JobAdapter(Protocol):
     token_memory: timedelta | None
     missing_while_running_is_failure: bool
     parent_cache_keys: tuple[str, ...]
+    token_scope: str
 
     def submit_job(self, context: Context) -> JsonValue:
         """Start the job, with `idempotency_token` where the service takes one; return its id."""
@@ -161,6 +157,7 @@ class Capabilities:
     tells_failed: bool = False
     token_memory: timedelta | None = None
     missing_is_failure: bool = False
+    snapshots: bool = False
 
 
 def observe(adapter: JobAdapter, status: str | None, capabilities: Capabilities) -> Observation:

@@ -69,7 +69,9 @@ class JobAttempt:
         self.max_tries = int(getattr(ti, "max_tries", 0) or 0)
         self.ledger = JobLedger(store, adapter.external_id_key, self.owner)
         index = ti.map_index if ti.map_index is not None else -1
-        self.mint = TokenMint(installation, ti.dag_id, ti.run_id, ti.task_id, index, run_started)
+        self.mint = TokenMint(
+            installation, ti.dag_id, ti.run_id, ti.task_id, index, run_started, adapter.token_scope
+        )
         self.record: JobRecord | None = None
         self.external_id: Any = None
         """The current job's id, known from the moment the service answers, before it is on record."""
@@ -79,6 +81,8 @@ class JobAttempt:
         """Whether the current job may still be doing work, as far as this attempt knows."""
         self.seen_alive = False
         """Whether this attempt itself has seen the current job at work."""
+        self.early_snapshot: tuple[Any, ...] = ()
+        """What the service held before the record was read, on a first try; empty when not asked."""
         self.spec = ""
         """The hash of the rendered job."""
         self._run_started = run_started
@@ -133,6 +137,9 @@ class JobAttempt:
 
     def _follow(self) -> Any:
         self.spec = spec_hash(self.adapter.get_job_spec(self.context))
+        if self.owner.try_number <= 1 and self.can.snapshots:
+            # Before the record is read: what is read must still be true when the intent is written.
+            self.early_snapshot = (self.adapter.snapshot_before_submit(self.context),)
         self.record = self.ledger.read()
         self._foreign = self._read_foreign()
         if self.record is not None and self.record.external_id is not None:
@@ -162,6 +169,9 @@ class JobAttempt:
                     self._by_family = self.service.find(step, self.mint.family)
                 case decision.Sweep():
                     self._restore()
+                    # Nothing is cancelled on the word of a record before a write shows that it is ours.
+                    if self.record is not None:
+                        self.claim(self.record)
                     self._swept = self.service.sweep(step, self.mint.family)
                 case decision.Settle():
                     self._note(step.external_id, self._wait_while(step.external_id, Observation.STOPPING))
@@ -173,6 +183,7 @@ class JobAttempt:
                     return self._finish()
                 case decision.Submit() | decision.Watch():
                     if isinstance(step, decision.Submit):
+                        self._record_unseen_failure()
                         self._restored = submitted = True
                         self._submission.submit(step)
                     else:
@@ -180,6 +191,13 @@ class JobAttempt:
                     if self._watch() is Observation.SUCCEEDED:
                         return self._finish()
                     self._lost(submitted)
+
+    def _record_unseen_failure(self) -> None:
+        record = self.record
+        if record is None or record.phase != "submitted":
+            return
+        if self._observed.get(repr(record.external_id)) is Observation.FAILED:
+            self.record_failure(self._last[1] if self._last else None)
 
     def _lost(self, submitted: bool) -> None:
         self.live, self._observed = False, {repr(self.external_id): Observation.MISSING}
@@ -327,7 +345,12 @@ class JobAttempt:
         self._outcome.fail(self.record, raw)
 
     def mark_reported(self) -> None:
-        """Note that Airflow has been told of the success; a record that is gone by then stays gone."""
+        """Note that the server has the success on file; a record that is gone by then stays gone."""
+        from airflow_resumable.integration.server import task_state
+
+        # The report may have been refused, and then a retry must find a success that it can return.
+        if task_state(self.context) != "success":
+            return
         on_file = self.ledger.check_owner()
         if on_file is not None and on_file.phase == "succeeded":
             self.claim(on_file.with_(reported=True), check_owner=False)
@@ -351,19 +374,15 @@ class JobAttempt:
         if not ids and self.record is not None and self.can.find_by_token:
             since = self.record.intent_at - decision.LOOKUP_SKEW
             ids = [job.external_id for job in self.service.find_by_token(self.record.token, since)]
-        return bool(ids) and all([self.service.cancel(one) for one in ids])
+        return bool(ids) and all([self.service.cancel(one, patient=False) for one in ids])
 
-    def _state_on_server(self) -> str | None:
+    def _fenced(self, gone: errors.TaskInstanceGone) -> errors.JobSuperseded:
         from airflow_resumable.integration.server import task_state
 
         try:
-            return task_state(self.context)
+            state = task_state(self.context)
         except Exception as error:
-            _log.warning("the server can't be asked for the task's state (%s); taken for superseded", error)
-            return None
-
-    def _fenced(self, gone: errors.TaskInstanceGone) -> errors.JobSuperseded:
-        state = self._state_on_server()
+            state = f"nothing ({error})"
         cancelled = ""
         if (
             state == "restarting"
@@ -381,10 +400,20 @@ class JobAttempt:
             generation=self._generation,
         )
 
+    def _still_owns(self, job: str) -> bool:
+        try:
+            self.ledger.check_owner()
+        except Exception as error:
+            _log.warning("%s is left alone: it can't be shown to be this attempt's (%s)", job, error)
+            return False
+        return True
+
     def _at_failure(self, error: Exception) -> None:
         if not self.live or self.external_id is None:
             return
         job = f"job {self.external_id!r} (generation {self._generation})"
+        if not self._still_owns(job):
+            return
         final = self.is_last_try or isinstance(error, AirflowFailException)
         if isinstance(error, errors.StatusBudgetExhausted):
             _log.error("%s is left alone: a used-up status budget never cancels (%s)", job, error)

@@ -324,7 +324,9 @@ def _with_intent(facts: Facts, record: JobRecord) -> Step:
         live = [found for found, seen in facts.by_token if seen.is_live]
         if len(live) > 1:
             return _ambiguous(live)
-        chosen = live or [found for found, _ in facts.by_token]
+        # Of jobs that have ended, one that succeeded leaves nothing more to do.
+        ended = [found for found, seen in facts.by_token if seen is Observation.SUCCEEDED]
+        chosen = live or ended or [found for found, _ in facts.by_token]
         if chosen:
             return Adopt(
                 "the job that the intent announced was found", chosen[0], record.generation, record.token

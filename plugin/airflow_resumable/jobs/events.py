@@ -75,7 +75,10 @@ def tell(decision: ResumeDecision, tags: dict[str, str]) -> None:
     if decision.metric is not None:
         from airflow_resumable.integration.compat import count
 
-        count(f"resumable_job.{decision.metric}", tags)
+        try:
+            count(f"resumable_job.{decision.metric}", tags)
+        except Exception:
+            _log.exception("metric resumable_job.%s could not be counted; the task goes on", decision.metric)
     for hook in tuple(_hooks):
         try:
             hook(decision)

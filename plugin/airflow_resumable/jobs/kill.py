@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-CALL_LIMIT = 1.5
-"""Seconds for each of the two things a dying task may do: ask the server, cancel the job."""
-SUBMIT_LIMIT = 2.0
-"""Seconds that a stop waits for a submit under way to bring the job's id."""
+KILL_LIMIT = 1.9
+"""Seconds for all that a dying task does: ask the server for its state, cancel its job."""
+ASK_LIMIT = 0.9
+"""Seconds of those for the question."""
+WAIT_LIMIT = 2.0
+"""Seconds that a stop waits for a submit, or for a call to the supervisor, that is under way."""
 AGAIN_AFTER = 0.05
 """Seconds after which a stop that came at a bad moment is delivered again."""
 
@@ -42,20 +44,22 @@ class KillReason(StrEnum):
 
 
 _REASONS = {
+    None: KillReason.INFRASTRUCTURE,
+    "running": KillReason.INFRASTRUCTURE,
     "failed": KillReason.USER,
     "success": KillReason.USER,
     "skipped": KillReason.USER,
     "removed": KillReason.USER,
     "restarting": KillReason.CLEARED,
-    "queued": KillReason.SUPERSEDED,
-    "scheduled": KillReason.SUPERSEDED,
-    "up_for_retry": KillReason.SUPERSEDED,
 }
 
 
 def reason_for(server_state: str | None) -> KillReason:
-    """Return what a SIGTERM means, given the task's state on the server (None: it can't be asked)."""
-    return _REASONS.get(server_state or "", KillReason.INFRASTRUCTURE)
+    """Return what a SIGTERM means, given the task's state on the server (None: it can't be asked).
+
+    Any other state belongs to a later attempt: this one is left over.
+    """
+    return _REASONS.get(server_state, KillReason.SUPERSEDED)
 
 
 def action_for(reason: KillReason, policy: ResumePolicy, *, last_try: bool) -> str:
@@ -67,12 +71,12 @@ def action_for(reason: KillReason, policy: ResumePolicy, *, last_try: bool) -> s
             return "keep" if policy.on_clear == "reconnect" else "cancel"
         case KillReason.SUPERSEDED:
             return "keep"
-        case _ if last_try:
-            return policy.on_final_failure or "cancel"
         case KillReason.TIMEOUT:
-            return policy.on_timeout or "keep"
+            chosen = policy.on_timeout or "keep"
         case _:
-            return policy.on_infrastructure_stop or "keep"
+            chosen = policy.on_infrastructure_stop or "keep"
+    # A job kept after the last try would have nobody left to watch it.
+    return (policy.on_final_failure or "cancel") if chosen == "keep" and last_try else chosen
 
 
 class Kill:
@@ -87,13 +91,14 @@ class Kill:
     def __init__(
         self,
         attempt: JobAttempt | None,
-        task_state: Callable[[], str | None],
+        task_state: Callable[[], str],
         cancel: Callable[[Callable[[], None]], object],
     ) -> None:
         self._attempt = attempt
         self._task_state = task_state
         self._cancel = cancel
         self._first_seen: float | None = None
+        self._deadline = 0.0
         self._done = False
 
     def __call__(self, tidy_up: Callable[[], None]) -> None:
@@ -107,15 +112,15 @@ class Kill:
         """
         if self._done:
             return
-        frames = _stack(sys._getframe(1))
-        signalled = any(name == "_on_term" for name, _ in frames)
-        if signalled and self._comes_at_a_bad_moment(frames):
-            threading.Timer(AGAIN_AFTER, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        signalled = inside_handler()
+        if signalled and self._comes_at_a_bad_moment():
+            deliver_again()
             return
         # A second signal may arrive in the middle of the first one's handling: it finds this set.
         self._done = True
+        self._deadline = time.monotonic() + KILL_LIMIT
         try:
-            reason = reason_for(_within(CALL_LIMIT, self._task_state)) if signalled else KillReason.TIMEOUT
+            reason = self._reason() if signalled else KillReason.TIMEOUT
             done = self._act(reason, tidy_up)
         except Exception as error:
             # A poll loop that retries would swallow it, and the attempt would run on.
@@ -124,18 +129,22 @@ class Kill:
         if signalled:
             raise JobKept(f"stopped ({reason}): {done}")
 
-    def _comes_at_a_bad_moment(self, frames: list[tuple[str, str]]) -> bool:
-        # A call to the supervisor from a handler that interrupted one swaps the answers on 3.0 and
-        # 3.1 and deadlocks on 3.2 and 3.3; leaving it half done shifts all later answers by one.
-        if any(owner == "CommsDecoder" for _, owner in frames):
-            return True
-        if self._attempt is None or not self._attempt.submitting:
+    def _reason(self) -> KillReason:
+        if inside_supervisor_call():
+            return KillReason.INFRASTRUCTURE
+        answer = _within(ASK_LIMIT, self._task_state)
+        return reason_for(str(answer[0]) if answer else None)
+
+    def _comes_at_a_bad_moment(self) -> bool:
+        submitting = self._attempt is not None and self._attempt.submitting
+        if not submitting and not inside_supervisor_call():
             return False
         now = time.monotonic()
         if self._first_seen is None:
             self._first_seen = now
-            _log.warning("told to stop inside a submit; waiting up to %.0f s for the job's id", SUBMIT_LIMIT)
-        return now - self._first_seen < SUBMIT_LIMIT
+            what = "a submit" if submitting else "a call to the supervisor"
+            _log.warning("told to stop inside %s; waiting up to %.0f s for its end", what, WAIT_LIMIT)
+        return now - self._first_seen < WAIT_LIMIT
 
     def _act(self, reason: KillReason, tidy_up: Callable[[], None]) -> str:
         attempt = self._attempt
@@ -147,8 +156,9 @@ class Kill:
         if action == "keep":
             return self._say(f"{job} is kept; the next try reconnects to it", reason)
         self._say(f"{job} is being cancelled", reason)
-        if _within(CALL_LIMIT, lambda: self._cancel(tidy_up)) is None:
-            return self._say(f"{job} was NOT cancelled within {CALL_LIMIT} s; its record is kept", reason)
+        answer = _within(self._deadline - time.monotonic(), lambda: self._cancel(tidy_up))
+        if not answer or not answer[0]:
+            return self._say(f"{job} was NOT cancelled (within {KILL_LIMIT} s); its record is kept", reason)
         return f"{job} was cancelled"
 
     def _say(self, what: str, reason: KillReason) -> str:
@@ -156,8 +166,37 @@ class Kill:
         return what
 
 
-def _within(seconds: float, call: Callable[[], object]) -> str | None:
-    """Run a call in a thread and return its answer as text, or None when it failed or took longer."""
+def inside_handler() -> bool:
+    """Say whether the caller runs inside the process's SIGTERM handler, Airflow's own."""
+    code = getattr(signal.getsignal(signal.SIGTERM), "__code__", None)
+    return code is not None and any(frame.f_code is code for frame in _frames())
+
+
+def inside_supervisor_call() -> bool:
+    """Say whether the caller interrupted a call to the supervisor.
+
+    Another call from there swaps the answers on 3.0 and 3.1 and deadlocks on 3.2 and 3.3; leaving the
+    first one half done shifts all later answers by one.
+    """
+    return any(type(frame.f_locals.get("self")).__name__ == "CommsDecoder" for frame in _frames())
+
+
+def deliver_again() -> None:
+    """Have SIGTERM delivered to this process once more, a moment later."""
+    timer = threading.Timer(AGAIN_AFTER, os.kill, (os.getpid(), signal.SIGTERM))
+    timer.daemon = True
+    timer.start()
+
+
+def _frames() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _within(seconds: float, call: Callable[[], object]) -> list[object]:
+    """Run a call in a thread and return its answer in a list, or nothing when it failed or took longer."""
     answers: list[object] = []
 
     def run() -> None:
@@ -168,14 +207,5 @@ def _within(seconds: float, call: Callable[[], object]) -> str | None:
 
     thread = threading.Thread(target=run, name="resumable-kill", daemon=True)
     thread.start()
-    thread.join(seconds)
-    return str(answers[0]) if answers and answers[0] not in (None, False) else None
-
-
-def _stack(frame: FrameType | None) -> list[tuple[str, str]]:
-    names = []
-    while frame is not None:
-        owner = type(frame.f_locals.get("self")).__name__ if "self" in frame.f_code.co_varnames[:1] else ""
-        names.append((frame.f_code.co_name, owner))
-        frame = frame.f_back
-    return names
+    thread.join(max(0.0, seconds))
+    return answers[:1]

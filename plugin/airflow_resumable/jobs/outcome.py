@@ -47,7 +47,7 @@ class Outcome:
                 attempt.claim(
                     record.with_(
                         phase="succeeded",
-                        result=_storable(result),
+                        result=self._kept(result),
                         last_status=raw or record.last_status,
                         last_seen_at=datetime.now(UTC),
                     )
@@ -82,6 +82,12 @@ class Outcome:
             )
             return
         self._clean_up(record.external_id, Observation.FAILED)
+
+    def _kept(self, result: Any) -> StoredResult | None:
+        # What isn't to be pushed as an XCom isn't to be stored anywhere else either.
+        if getattr(self._attempt.context.get("task"), "do_xcom_push", True) is False:
+            return None
+        return _storable(result)
 
     def _clean_up(self, external_id: Any, observation: Observation) -> None:
         attempt = self._attempt
@@ -121,4 +127,6 @@ def _storable(result: Any) -> StoredResult | None:
         text = json.dumps(result, allow_nan=False)
     except (TypeError, ValueError):
         return None
-    return StoredResult(value=json.loads(text)) if len(text) <= RESULT_LIMIT else None
+    # A tuple or a number as a key would come back as something else.
+    stored = json.loads(text)
+    return StoredResult(value=stored) if len(text) <= RESULT_LIMIT and stored == result else None

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, JsonValue, Validation
 
 from airflow_resumable.jobs.errors import RecordUnreadable
 
-FORMAT = 1
+FORMAT: Literal[1] = 1
 """Version of the record's shape; a record with a higher one is refused, never overwritten."""
 
 Phase = Literal["intent", "submitted", "succeeded", "failed", "cancelled"]
@@ -48,7 +49,7 @@ class JobRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: int = FORMAT
+    format: Literal[1] = FORMAT
     generation: int
     token: str
     phase: Phase
@@ -121,19 +122,28 @@ def load(value: Any, key: str) -> JobRecord:
 
 
 def spec_hash(spec: Any) -> str:
-    """Return the hash that tells two rendered jobs apart, from their canonical JSON."""
-    text = json.dumps(spec, sort_keys=True, separators=(",", ":"), default=_stable)
+    """Return the hash that tells two rendered jobs apart, from their canonical JSON.
+
+    It never fails: what JSON can't hold counts by its class alone.
+    """
+    text = json.dumps(_plain(spec, 8), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _stable(value: Any) -> Any:
+def _plain(value: Any, depth: int) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
     if isinstance(value, datetime):
         return value.isoformat()
+    name = type(value).__qualname__
+    if depth == 0:
+        return name
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part, depth - 1) for key, part in value.items()}
     if isinstance(value, set | frozenset):
-        return sorted(value, key=str)
-    if hasattr(value, "to_dict"):
-        return value.to_dict()
-    if hasattr(value, "__dict__"):
-        return {"class": type(value).__qualname__, **vars(value)}
+        return sorted(str(_plain(part, depth - 1)) for part in value)
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return [_plain(part, depth - 1) for part in value]
     # A default repr holds a memory address, which would make every attempt look like a changed job.
-    return type(value).__qualname__
+    parts = getattr(value, "__dict__", {})
+    return {"class": name, **{key: _plain(part, min(depth, 4) - 1) for key, part in parts.items()}}

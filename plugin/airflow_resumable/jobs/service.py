@@ -53,10 +53,18 @@ class JobService:
             StatusBudgetExhausted: The budget is used up; the job was left alone.
         """
         budget = self._policy.seconds("status_error_budget")
+        worth_asking: list[BaseException] = []
+
+        def may_retry(error: BaseException) -> bool:
+            if self._may_retry(error):
+                worth_asking[:] = [error]
+                return True
+            return False
+
         try:
-            return patiently(what, call, budget=budget, may_retry=self._may_retry)
+            return patiently(what, call, budget=budget, may_retry=may_retry)
         except Exception as error:
-            if not self._adapter.is_transient_error(error):
+            if worth_asking != [error]:
                 raise
             raise StatusBudgetExhausted(
                 f"{what}: no good answer for {budget:.0f} s (status_error_budget), last "
@@ -112,21 +120,33 @@ class JobService:
         if step.whole_family:
             found += self.find_by_family(family, step.since)
         suspects += [job.external_id for job in found if job.external_id not in suspects]
-        live = [job for job in dict.fromkeys(suspects) if self.look(job)[0].is_live]
+        # By their text: an id may be an object, which can't be hashed.
+        distinct = {repr(job): job for job in suspects}.values()
+        live = [job for job in distinct if self.look(job)[0].is_live]
         for job in live:
             if not self._can.cancel:
                 _log.error("job %r is alive, and this operator has no cancel_job: it can't be cancelled", job)
                 return tuple(live)
-            self.cancel(job)
+            if not self.cancel(job):
+                return tuple(live)
         return self._wait_until_gone(live)
 
-    def cancel(self, external_id: Any) -> bool:
-        """Ask for a cancel; a refusal is logged as "not cancelled" and answered with False."""
+    def cancel(self, external_id: Any, *, patient: bool = True) -> bool:
+        """Ask for a cancel; a refusal is logged as "not cancelled" and answered with False.
+
+        Args:
+            external_id: The job.
+            patient: Whether transient errors are retried; a dying task has no time for it.
+        """
+
+        def cancel() -> None:
+            self._adapter.cancel_job(external_id, self._context)
+
         try:
-            self.ask(
-                f"cancelling job {external_id!r}",
-                lambda: self._adapter.cancel_job(external_id, self._context),
-            )
+            if patient:
+                self.ask(f"cancelling job {external_id!r}", cancel)
+            else:
+                cancel()
         except JobNotFound:
             _log.info("job %r: nothing to cancel, the service does not know it", external_id)
         except Exception as error:
@@ -176,5 +196,12 @@ class JobService:
         if not isinstance(error, Exception) or isinstance(error, JobNotFound):
             return False
         if status_code(error) == 401:
-            return self._adapter.refresh_credentials(self._context)
+            return self._refreshed()
         return self._adapter.is_transient_error(error)
+
+    def _refreshed(self) -> bool:
+        try:
+            return self._adapter.refresh_credentials(self._context)
+        except Exception as error:
+            _log.warning("credentials could not be refreshed: %s: %s", type(error).__name__, error)
+            return False

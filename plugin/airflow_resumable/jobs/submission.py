@@ -78,10 +78,21 @@ class Submission:
             token = attempt.mint.token(attempt.max_tries, step.generation)
             record = self._new_record(step.generation, token).with_(max_tries=step.max_tries)
         else:
-            same = step.generation == attempt.record.generation
-            token = attempt.record.token if same else attempt.mint.token(attempt.max_tries, step.generation)
-            record = attempt.record.with_(generation=step.generation, token=token)
-        attempt.claim(record.with_id(step.external_id, submitted_at=datetime.now(UTC)))
+            # Nothing that is on record of the job before may pass for this one's: its result, its place.
+            old = attempt.record
+            same = step.generation == old.generation
+            token = old.token if same else attempt.mint.token(attempt.max_tries, step.generation)
+            record = self._new_record(step.generation, token).with_(
+                ids=old.ids, adoptions=old.adoptions, max_tries=step.max_tries
+            )
+        attempt.claim(
+            record.with_id(
+                step.external_id,
+                location=attempt.adapter.get_job_location(step.external_id, attempt.context),
+                uid=attempt.adapter.get_job_uid(step.external_id, attempt.context),
+                submitted_at=datetime.now(UTC),
+            )
+        )
 
     def _new_record(self, generation: int, token: str) -> JobRecord:
         attempt = self._attempt
@@ -104,19 +115,25 @@ class Submission:
             if old is not None and attempt.ledger.read_parent() is not None:
                 attempt.ledger.check_owner()
                 attempt.ledger.delete_parent(*attempt.adapter.parent_cache_keys)
+            early, attempt.early_snapshot = attempt.early_snapshot, ()
+            fresh = not early and attempt.can.snapshots
             record = self._new_record(step.generation, step.token).with_(
                 ids=old.ids if old is not None else (),
                 adoptions=old.adoptions if old is not None else 0,
-                before=attempt.adapter.snapshot_before_submit(attempt.context),
+                before=attempt.adapter.snapshot_before_submit(attempt.context)
+                if fresh
+                else (*early, None)[0],
             )
-        # On a first try the record was read a moment ago, and the service has heard nothing yet.
-        return attempt.claim(record, check_owner=old is not None)
+            # Read a moment ago, and nobody was asked anything since: no need to read the owner again.
+            if old is None and not fresh:
+                return attempt.claim(record, check_owner=False)
+        return attempt.claim(record)
 
     def _after_conflict(self, conflict: errors.TokenConflict, record: JobRecord) -> Any:
         attempt, external_id = self._attempt, conflict.external_id
         if external_id is None and attempt.can.find_by_token:
             found = attempt.service.find_by_token(record.token, record.intent_at - LOOKUP_SKEW)
-            external_id = found[0].external_id if found else None
+            external_id = found[0].external_id if len(found) == 1 else None
         if external_id is None:
             raise errors.ResumableJobFatal(
                 f"the service holds token {record.token} for another job ({conflict}); spec on record "
@@ -162,7 +179,14 @@ class Submission:
                 )
             )
         except (errors.JobSuperseded, errors.TaskInstanceGone):
-            self._retract(record, external_id)
+            try:
+                self._retract(record, external_id)
+            except Exception:
+                _log.exception(
+                    "job %r was started by this superseded attempt, and nobody could say whether it is one "
+                    "too many; it is left alone",
+                    external_id,
+                )
             raise
         except errors.StoreUnavailable as error:
             if attempt.can.find_by_token:

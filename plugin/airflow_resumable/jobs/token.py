@@ -32,6 +32,7 @@ class TokenMint:
             date
             joins the family, which tells two installations with equal names apart.
         dag_id, run_id, task_id, map_index: The full scope of the task instance in the state store.
+        job: Tells the jobs of one task instance apart; empty for an operator, which has one.
         run_started: The Dag run's start date: stable over retries, new when a finished run is cleared.
     """
 
@@ -41,11 +42,20 @@ class TokenMint:
     task_id: str
     map_index: int
     run_started: datetime | None
+    job: str = ""
 
     @property
     def family(self) -> str:
         """The 16 hex digits that all generations of this task instance share."""
-        scope = (self.installation, self.dag_id, self.run_id, self.task_id, self.map_index)
+        scope: tuple[object, ...] = (
+            self.installation,
+            self.dag_id,
+            self.run_id,
+            self.task_id,
+            self.map_index,
+        )
+        if self.job:
+            scope = (*scope, self.job)
         return _digest(*scope) if self.installation else _digest(*scope, _stamp(self.run_started))
 
     def token(self, max_tries: int, generation: int) -> str:

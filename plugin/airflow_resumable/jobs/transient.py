@@ -52,6 +52,8 @@ def status_code(error: BaseException) -> int | None:
 
 def is_transient(error: BaseException) -> bool:
     """Say whether asking again may help: connection, time-out, 429, 5xx, throttling, cut-off JSON."""
+    if _is_airflows_own(error):
+        return False
     code = status_code(error)
     response = getattr(error, "response", None)
     if isinstance(response, dict) and response.get("Error", {}).get("Code") in _THROTTLED:
@@ -80,9 +82,18 @@ def is_transient(error: BaseException) -> bool:
     )
 
 
+def _is_airflows_own(error: BaseException) -> bool:
+    # AirflowException has a class attribute status_code = 500, which is what Airflow's own API would
+    # answer, and says nothing about the service.
+    return any(
+        kind.__name__ == "AirflowException" and kind.__module__.startswith("airflow.")
+        for kind in type(error).__mro__
+    )
+
+
 def was_refused(error: BaseException) -> bool:
     """Say whether an error proves that the service did not take the request: 429, or no connection at all."""
-    return status_code(error) == 429 or type(error).__name__ in (
+    return (not _is_airflows_own(error) and status_code(error) == 429) or type(error).__name__ in (
         "ConnectError",
         "ConnectTimeout",
         "ConnectionRefusedError",

@@ -111,6 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
         at = time.time()
         try:
             raw = self._body()
+            self._refuse_browsers()
         except _Incomplete:
             self._log_unread(at, None)
             return
@@ -139,6 +140,21 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing: the request log is in the journal."""
 
     # -- reading
+
+    def _refuse_browsers(self) -> None:
+        # A command runner on a well-known port: any web page could post to it, and by a rebound name read it.
+        origin = self.headers.get("Origin")
+        host = self.headers.get("Host", "").rsplit(":", 1)[0]
+        kind = self.headers.get("Content-Type", "application/json").split(";")[0].strip()
+        if origin is not None:
+            refused = Invalid("Origin", origin, "no such header; this service is not for web pages")
+        elif host not in ("127.0.0.1", "localhost"):
+            refused = Invalid("Host", host, "127.0.0.1 or localhost")
+        elif self.command == "POST" and kind != "application/json":
+            refused = Invalid("Content-Type", kind, "application/json")
+        else:
+            return
+        raise Refused(403, **refused.payload())
 
     def _body(self) -> bytes:
         if "Transfer-Encoding" in self.headers:
