@@ -119,16 +119,18 @@ class SparkTask:
 
     def context(self, operator: Any, try_number: int) -> Any:
         """Return the context of one attempt."""
+        # A run of its own: the token shows in the commands of processes, which tests look for by it.
+        run = f"run {self.store_dir}"
         ti = SimpleNamespace(
             id=uuid.uuid4(),
             dag_id="dag",
-            run_id="run",
+            run_id=run,
             task_id="task",
             map_index=-1,
             try_number=try_number,
             max_tries=self.max_tries,
             stats_tags={},
-            get_task_states=lambda **_: {"run": {"task": self.server_state}},
+            get_task_states=lambda **_: {run: {"task": self.server_state}},
         )
         return {
             "ti": ti,

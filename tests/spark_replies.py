@@ -108,14 +108,14 @@ def log(mark: str | None, *, after: str = "INFO SecurityManager: ...\n") -> str:
     marked = f'"-Dspark.airflow.resumable.mark={mark}" ' if mark else ""
     text = (
         f'Launch Command: "/usr/bin/java" "-cp" "/opt/spark/jars/*" "-Dspark.cores.max=1" {marked}'
-        '"org.apache.spark.deploy.worker.DriverWrapper" "spark://Worker@127.0.0.1:7078" "/opt/spark/work/app.jar" '
+        '"org.apache.spark.deploy.worker.DriverWrapper" "spark://Worker@127.0.0.1:7078" "/opt/app.jar" '
         '"SleepApp"\n'
         f"{'=' * 40}\n\n{after}"
     )
     return f"==== Bytes 0-{len(text)} of {len(text)} of /opt/spark/work/{DRIVER}/stderr ====\n{text}"
 
 
-NO_LOG = f"==== Bytes 0-0 of 0 of /opt/spark/work/{DRIVER}/stderr ====\nError: invalid log directory /opt/spark/work/{DRIVER}/"
+NO_LOG = f"==== Bytes 0-0 of 0 of /w/{DRIVER}/stderr ====\nError: invalid log directory /w/{DRIVER}/"
 
 Reply = Any
 """A JSON object, a text, (code, either of them), or a function of the request's path that returns one."""
