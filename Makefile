@@ -80,6 +80,8 @@ $(STAMP): $(LOCK) pyproject.toml
 	@test -n "$(PYTHON)" || { echo "airflow-resumable needs Python 3.11 or newer: none of python3.12, python3.11," \
 		"python3.13, python3 is. Install one, or name it: make PYTHON=/path/to/python3.12 ..."; exit 2; }
 	@echo "Installing into $(VENV) from $(LOCK); the first time takes a few minutes."
+	@test ! -e $(VENV) -o -e $(VENV)/pyvenv.cfg || { echo "$(VENV) is there and is no virtual environment: not touched"; exit 2; }
+	@test ! -e $(VENV) -o -e $(STAMP) -o "$(VENV)" = .venv || { echo "$(VENV) was not made here: not touched"; exit 2; }
 	@rm -rf $(VENV)
 	@# Compiled once here: each Airflow process would otherwise compile for seconds where writing is switched off.
 	@set -e; unset PYTHONDONTWRITEBYTECODE; if uv --version >/dev/null 2>&1; then \

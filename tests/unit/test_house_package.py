@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tomllib
+import zipfile
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
@@ -176,3 +177,27 @@ def _origin(module: str) -> str:
     if spec is None or spec.origin is None:
         pytest.fail(f"{module} is not installed")
     return spec.origin
+
+
+def test_the_wheel_holds_both_source_roots_the_examples_and_nothing_else(tmp_path: Path) -> None:
+    """What a user installs: one namespace, `py.typed`, three Dags, the licence; no tests, no caches."""
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    for wanted in (
+        "airflow_resumable/py.typed",
+        "airflow_resumable/sdk.py",
+        "airflow_resumable/operators/spark_submit.py",
+        "airflow_resumable/testing/data/SleepApp.java",
+        "airflow_resumable/testing/demo/local_jobs.py",
+        "airflow_resumable/example_dags/paginated_api.py",
+    ):
+        assert wanted in names
+    assert not [name for name in names if "__pycache__" in name or not name.startswith("airflow_resumable")]
+    assert "airflow_resumable/__init__.py" not in names

@@ -31,9 +31,8 @@ class Facts:
 
     Args:
         owner: This attempt.
-        max_tries, retries: The task instance's `max_tries` now, and the task's `retries`: after a user's
-            clear
-            ``max_tries = try_number + retries``, an automatic retry leaves it alone.
+        max_tries, retries: The task instance's `max_tries` now, and the task's `retries`: a user's clear
+            makes it ``try_number + retries``, an automatic retry leaves it alone.
         mint, spec, policy, can, now: Tokens, hash of the rendered job, policies, the adapter's abilities,
             the attempt's clock.
         run_started: Start date of the Dag run: no job of this run is older.

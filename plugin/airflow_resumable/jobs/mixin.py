@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from airflow_resumable.jobs.attempt import JobAttempt
+    from airflow_resumable.jobs.watch import Watched
 
 
 class ResumableJobMixin(AdapterDefaults, _AirflowMixin):
@@ -126,7 +127,7 @@ class ResumableJobMixin(AdapterDefaults, _AirflowMixin):
         poll(self._attempt_for_polling(context), external_id)
         return None
 
-    def _attempt_for_polling(self, context: Context) -> Any:
+    def _attempt_for_polling(self, context: Context) -> Watched:
         if self._resumable_attempt is not None:
             return self._resumable_attempt
         from airflow_resumable.jobs.unrecorded import UnrecordedAttempt

@@ -12,7 +12,7 @@ from airflow_resumable.jobs.defaults import AdapterDefaults
 from airflow_resumable.jobs.host import Host
 from airflow_resumable.jobs.policies import ResumePolicy, configured
 from airflow_resumable.jobs.unrecorded import UnrecordedAttempt
-from airflow_resumable.jobs.watch import poll
+from airflow_resumable.jobs.watch import Watched, poll
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -66,7 +66,7 @@ class ExternalJob(AdapterDefaults, ABC):
 
     def poll_until_complete(self, external_id: JsonValue, context: Context) -> Any:
         """Look at the job every `poll_interval` seconds until it has ended."""
-        attempt: Any = self._host.attempt if self._host else None
+        attempt: Watched | None = self._host.attempt if self._host else None
         if attempt is None:
             policy = ResumePolicy().filled(configured())
             attempt = UnrecordedAttempt(self, context, policy, self.resumable_capabilities())

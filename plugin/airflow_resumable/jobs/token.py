@@ -29,8 +29,7 @@ class TokenMint:
 
     Args:
         installation: ``[resumable] installation_id``; empty when it isn't configured. Then the run's start
-            date
-            joins the family, which tells two installations with equal names apart.
+            date joins the family, which tells two installations with equal names apart.
         dag_id, run_id, task_id, map_index: The full scope of the task instance in the state store.
         job: Tells the jobs of one task instance apart; empty for an operator, which has one.
         run_started: The Dag run's start date: stable over retries, new when a finished run is cleared.

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_resumable.jobs.adapter import Observation
 from airflow_resumable.jobs.errors import JobFailed, JobMissing
 from airflow_resumable.jobs.service import JobService
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_resumable.jobs.adapter import Capabilities, JobAdapter, Observation
+    from airflow_resumable.jobs.adapter import Capabilities, JobAdapter
     from airflow_resumable.jobs.policies import ResumePolicy
 
 
@@ -33,8 +34,8 @@ class UnrecordedAttempt:
             JobFailed, JobMissing: Nobody else will look at it.
         """
         seen, raw = self._service.look(external_id)
-        if seen == "failed":
+        if seen is Observation.FAILED:
             raise JobFailed(f"job {external_id!r} ended as {raw!r}", external_id=external_id)
-        if seen == "missing":
+        if seen is Observation.MISSING:
             raise JobMissing(f"the service no longer knows job {external_id!r}", external_id=external_id)
         return seen, raw

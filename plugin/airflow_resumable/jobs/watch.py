@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tenacity import RetryCallState, wait_random_exponential
 
@@ -14,7 +14,9 @@ from airflow_resumable.jobs import errors
 from airflow_resumable.jobs.adapter import Observation
 
 if TYPE_CHECKING:
+    from airflow_resumable.jobs.adapter import JobAdapter
     from airflow_resumable.jobs.attempt import JobAttempt
+    from airflow_resumable.jobs.policies import ResumePolicy
 
 _log = logging.getLogger(__name__)
 
@@ -118,11 +120,20 @@ class Watch:
         time.sleep(wait)
 
 
-def poll(attempt: JobAttempt, external_id: Any) -> None:
+class Watched(Protocol):
+    """What `poll` needs of an attempt."""
+
+    adapter: JobAdapter
+    policy: ResumePolicy
+
+    def observe(self, external_id: Any) -> tuple[Observation, str | None]:
+        """Look at the job."""
+
+
+def poll(attempt: Watched, external_id: Any) -> None:
     """Look at a job every `get_poll_interval` seconds until it has ended or the service lost it.
 
     Raises:
-        JobFailed: The job ended without success.
         JobNotSettled: It was stopping, or in a state that nobody has heard of, for too long.
     """
     since: dict[Observation, float] = {}
