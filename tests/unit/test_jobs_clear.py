@@ -141,8 +141,11 @@ def test_a_success_that_the_server_did_not_take_is_not_marked(
     assert len(started(service)) == 1
 
 
-def test_a_record_that_clear_on_success_has_dropped_is_not_brought_back(instance: TaskInstance) -> None:
+def test_a_record_that_clear_on_success_has_dropped_is_not_brought_back(
+    instance: TaskInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """``[state_store] clear_on_success`` means it."""
+    monkeypatch.setenv("AIRFLOW__STATE_STORE__CLEAR_ON_SUCCESS", "True")
     operator = instance.operator()
     context = instance.context(operator, 1)
     operator.execute(context)

@@ -85,6 +85,7 @@ def policy(**changes: Any) -> ResumePolicy:
         ({"foreign_id": 0}, d.Import),
         ({"record": record(), "foreign_id": "j9"}, d.Import),
         ({"record": record(), "foreign_id": "j1"}, d.AskStatus),
+        ({"record": intent().with_(ids=("j1",)), "foreign_id": "j1"}, d.Import),
         # Cleared
         ({"record": record(), "max_tries": 3}, d.Sweep),
         ({"record": record(reported=True)}, d.Sweep),
@@ -224,11 +225,11 @@ def test_without_an_installation_id_a_clear_sweeps_by_id_and_token_only() -> Non
     assert named.whole_family
 
 
-def test_lookups_start_a_little_before_the_intent() -> None:
-    """A worker's clock may run ahead of the service's."""
+def test_lookups_start_a_little_before_the_run() -> None:
+    """The intent is dated by a worker's clock, which may be hours ahead; the run by the server's."""
     step = d.decide(facts(record=intent()))
     assert isinstance(step, d.LookUpToken)
-    assert step.since == NOW - timedelta(minutes=30) - d.LOOKUP_SKEW
+    assert step.since == NOW - timedelta(hours=1) - d.LOOKUP_SKEW
 
 
 @pytest.mark.parametrize("phase", ["intent", "submitted", "succeeded", "failed", "cancelled"])

@@ -151,3 +151,39 @@ def test_the_same_task_instance_id_is_never_its_own_successor() -> None:
     assert not Owner(try_number=1, started_at=now + timedelta(hours=1), ti_id="a").is_newer_than(first)
     assert Owner(try_number=1, started_at=now + timedelta(hours=1), ti_id="b").is_newer_than(first)
     assert Owner(try_number=2, started_at=now - timedelta(hours=1), ti_id="b").is_newer_than(first)
+
+
+def test_a_stray_job_is_taken_back_though_the_newer_one_has_ended(
+    service: JobService, instance: TaskInstance
+) -> None:
+    """The clear's job ran to its end while the older attempt was paused before its submit."""
+
+    class ClearedInSubmit(LocalJobOperator):
+        def submit_job(self, context: Any) -> Any:
+            instance.operator_class, instance.max_tries = LocalJobOperator, 3
+            assert instance.attempt(try_number=2) == {"rows": 7}
+            return super().submit_job(context)
+
+    instance.operator_class = ClearedInSubmit
+    with pytest.raises(JobSuperseded):
+        instance.attempt(try_number=1)
+    _, stray = started(service)
+    (cancel,) = requests(service, "cancel")
+    assert cancel["job"] == stray["job"]
+
+
+@pytest.mark.parametrize("method", ["restore_job", "get_job_spec", "get_job_status", "is_job_active"])
+def test_a_last_try_that_fails_before_its_first_look_cancels_the_job(
+    service: JobService, instance: TaskInstance, tmp_path: Path, method: str
+) -> None:
+    """Case 27's kind: nobody will ever come back to it, and it is on record."""
+    instance.command = until_released(tmp_path / "never")
+    instance.attempt_killed("mid_poll")
+
+    def breaks(self: Any, *_: Any) -> Any:
+        raise ValueError("no such attribute")
+
+    instance.operator_class = type("Breaks", (LocalJobOperator,), {method: breaks})
+    with pytest.raises(ValueError, match="no such attribute"):
+        instance.attempt(try_number=3)
+    assert len(requests(service, "cancel")) == 1

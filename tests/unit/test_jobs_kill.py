@@ -15,6 +15,7 @@ from airflow_resumable.jobs.kill import KillReason, action_for, reason_for
 from airflow_resumable.jobs.policies import ResumePolicy
 from airflow_resumable.sdk import JobKept
 from airflow_resumable.testing.jobservice.process import JobService
+from airflow_resumable.testing.local_job import LocalJobOperator
 from tests.attempts import TaskInstance, requests, started, until_released
 
 
@@ -171,7 +172,7 @@ def test_a_stop_before_the_attempt_has_begun_keeps_it_from_submitting(
         with pytest.raises(JobKept, match="before this attempt had begun"):
             signal.raise_signal(signal.SIGTERM)
         operator.get_job_spec = get_job_spec  # type: ignore[method-assign]
-        with pytest.raises(JobKept, match="no job of this attempt"):
+        with pytest.raises(JobKept, match="has started is kept"):
             operator.execute(instance.context(operator, 1))
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -228,3 +229,62 @@ def test_execution_timeout_keeps_the_job_but_on_the_last_try(
     operator.client.close()
     assert len(requests(service, "cancel")) == cancels
     assert instance.record["phase"] == "submitted"
+
+
+def test_a_stop_before_this_try_has_begun_cancels_the_job_of_the_try_before(
+    service: JobService, instance: TaskInstance, tmp_path: Path
+) -> None:
+    """Marked failed while the second try still renders its job: the job is known from the store."""
+    instance.command = until_released(tmp_path / "never")
+    instance.attempt_killed("mid_poll")
+    instance.server_state = "failed"
+    operator = instance.operator()
+
+    def get_job_spec(context: object) -> object:
+        signal.raise_signal(signal.SIGTERM)
+        return {}
+
+    operator.get_job_spec = get_job_spec  # type: ignore[method-assign]
+    before = signal.signal(signal.SIGTERM, lambda *_: operator.on_kill())
+    try:
+        with pytest.raises(JobKept, match="was cancelled"):
+            operator.execute(instance.context(operator, 2))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert len(requests(service, "cancel")) == 1
+
+
+def test_a_superseded_last_try_cancels_nothing_when_it_is_stopped(
+    service: JobService, instance: TaskInstance, tmp_path: Path
+) -> None:
+    """Its job is another attempt's by now; "running" is that one's state."""
+    instance.command = until_released(tmp_path / "never")
+    operator = instance.operator()
+    with pytest.raises(AirflowTaskTimeout), timeout(1):  # type: ignore[no-untyped-call]
+        operator.execute(instance.context(operator, 3))
+    instance.attempt_killed("mid_poll", try_number=4)
+    operator.on_kill()
+    operator.client.close()
+    assert requests(service, "cancel") == []
+
+
+class InFront:
+    """An on_kill from a class in front of ours, which cancels at every stop."""
+
+    def on_kill(self) -> None:
+        """Cancel, as on the stock mixin."""
+        self.client.cancel("job-000001")  # type: ignore[attr-defined]
+
+
+class WithOneInFront(InFront, LocalJobOperator):
+    """Its on_kill comes before the mixin's in the method resolution order."""
+
+
+def test_an_on_kill_in_front_of_ours_is_asked_why_too(
+    service: JobService, instance: TaskInstance, tmp_path: Path
+) -> None:
+    """Evicted, the job is kept, wherever in the class hierarchy on_kill stands."""
+    instance.command, instance.operator_class = until_released(tmp_path / "never"), WithOneInFront
+    ended, _ = instance.attempt_stopped("mid_poll")
+    assert ended == "JobKept"
+    assert requests(service, "cancel") == []

@@ -4,11 +4,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from airflow_resumable.sdk import JobNotFound
 from airflow_resumable.testing.jobservice.process import JobService
+from airflow_resumable.testing.local_job import LocalJobOperator
 from tests.attempts import TaskInstance, requests, started, until_released
 
 
@@ -161,3 +165,58 @@ def test_a_changed_job_is_replaced_when_the_policy_says_so(
     first, second = started(service)
     assert service.client().status(first["job"])["status"] == "CANCELLED"
     assert first["job"] != second["job"]
+
+
+def test_a_worker_whose_clock_runs_ahead_does_not_lock_the_task(
+    service: JobService, instance: TaskInstance, tmp_path: Path
+) -> None:
+    """The record claims a start an hour from now; the same try, run again, takes the job over."""
+    gate = tmp_path / "gate"
+    instance.command = until_released(gate)
+    instance.attempt_killed("mid_poll")
+    record = instance.record
+    record["owner"]["started_at"] = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    instance.store.set("resumable.local_job_id", record)
+    gate.touch()
+    assert instance.attempt(try_number=1) == {"rows": 7}
+    assert len(started(service)) == 1
+
+
+def test_a_status_that_is_no_text_is_recorded_as_text(
+    service: JobService, instance: TaskInstance, tmp_path: Path
+) -> None:
+    """A service that answers with numbers or an enum is asked about them, and the record stays readable."""
+
+    class Numbers(LocalJobOperator):
+        def get_job_status(self, external_id: Any, context: Any) -> Any:
+            return ["RUNNING", "SUCCEEDED"].index(super().get_job_status(external_id, context))
+
+        def is_job_active(self, status: Any) -> bool:
+            return bool(status == 0)
+
+        def is_job_succeeded(self, status: Any) -> bool:
+            return bool(status == 1)
+
+        def get_job_uid(self, external_id: Any, context: Any) -> Any:
+            return 12345
+
+    instance.operator_class = Numbers
+    assert instance.attempt() == {"rows": 7}
+    assert (instance.record["last_status"], instance.record["uid"]) == ("1", "12345")
+
+
+def test_one_not_found_is_not_believed(service: JobService, instance: TaskInstance) -> None:
+    """A service's reads may lag behind its writes: the job is looked for again before it counts as lost."""
+
+    class Lags(LocalJobOperator):
+        looks = 0
+
+        def get_job_status(self, external_id: Any, context: Any) -> str:
+            Lags.looks += 1
+            if Lags.looks == 1:
+                raise JobNotFound(external_id)
+            return super().get_job_status(external_id, context)
+
+    instance.operator_class = Lags
+    assert instance.attempt() == {"rows": 7}
+    assert len(started(service)) == 1

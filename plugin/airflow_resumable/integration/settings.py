@@ -277,6 +277,13 @@ def enabled() -> bool:
     return read("enabled")
 
 
+def clears_on_success() -> bool:
+    """Whether Airflow drops a task's state when the task succeeds, ``[state_store] clear_on_success``."""
+    from airflow.configuration import conf
+
+    return conf.getboolean("state_store", "clear_on_success", fallback=False)
+
+
 def _seconds(option: Option, text: str) -> float:
     try:
         seconds = float(text)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -95,6 +95,8 @@ class JobAttempt:
         self._swept: tuple[Any, ...] | None = None
         self._restored = False
         self._stood_back = False
+        self._begun = False
+        self._said: str | None = None
         self._last: tuple[Observation, str | None] | None = None
         self._status_written = float("-inf")
         self._scope: dict[str, Any] = {
@@ -140,7 +142,8 @@ class JobAttempt:
         if self.owner.try_number <= 1 and self.can.snapshots:
             # Before the record is read: what is read must still be true when the intent is written.
             self.early_snapshot = (self.adapter.snapshot_before_submit(self.context),)
-        self.record = self.ledger.read()
+        self.record, self._begun = self.ledger.read(), True
+        self._outrank()
         self._foreign = self._read_foreign()
         if self.record is not None and self.record.external_id is not None:
             self.external_id, self.token = self.record.external_id, self.record.token
@@ -191,6 +194,27 @@ class JobAttempt:
                     if self._watch() is Observation.SUCCEEDED:
                         return self._finish()
                     self._lost(submitted)
+
+    def _outrank(self) -> None:
+        # Whoever wrote the record started before this attempt read it. If it claims a later start in the
+        # same try, its clock runs ahead, and it would lock everybody out until that time has come.
+        record = self.record
+        if record is None or record.owner.try_number != self.owner.try_number:
+            return
+        if record.owner.is_newer_than(self.owner):
+            _log.warning(
+                "the record's owner claims to have started at %s, later than this attempt of the same try: a "
+                "worker's clock is off; taking over",
+                record.owner.started_at.isoformat(),
+            )
+            started_at = record.owner.started_at + timedelta(microseconds=1)
+            self.owner = self.owner.model_copy(update={"started_at": started_at})
+            self.ledger.overtake(self.owner)
+
+    @property
+    def search_from(self) -> datetime:
+        """The moment from which lookups search."""
+        return decision.search_from(self._facts())
 
     def _record_unseen_failure(self) -> None:
         record = self.record
@@ -297,6 +321,9 @@ class JobAttempt:
     def observe(self, external_id: Any) -> tuple[Observation, str | None]:
         """Look at the current job, remember what was seen, and write a changed status now and then."""
         seen = self.service.look(external_id)
+        if seen[1] != self._said:
+            self._said = seen[1]
+            _log.info("job %r, generation %s, is %s", external_id, self._generation, seen[1])
         self._note(external_id, seen)
         self._write_status(seen[1])
         if seen[0].is_live:
@@ -345,15 +372,17 @@ class JobAttempt:
         self._outcome.fail(self.record, raw)
 
     def mark_reported(self) -> None:
-        """Note that the server has the success on file; a record that is gone by then stays gone."""
+        """Note that the server has the success on file; a record that Airflow drops then stays dropped."""
+        from airflow_resumable.integration import settings
         from airflow_resumable.integration.server import task_state
 
-        # The report may have been refused, and then a retry must find a success that it can return.
-        if task_state(self.context) != "success":
+        # The report may have been refused, and then a retry must find a success that it can return. With
+        # the success on file no other attempt can be at work, so the owner needn't be read once more.
+        record = self.record
+        if record is None or record.phase != "succeeded" or settings.clears_on_success():
             return
-        on_file = self.ledger.check_owner()
-        if on_file is not None and on_file.phase == "succeeded":
-            self.claim(on_file.with_(reported=True), check_owner=False)
+        if task_state(self.context) == "success":
+            self.claim(record.with_(reported=True), check_owner=False)
 
     def _finish(self) -> Any:
         if self.record is None:
@@ -366,15 +395,26 @@ class JobAttempt:
         unseen = (
             self.record is not None and self.record.phase in ("intent", "submitted") and self._last is None
         )
-        return self.live or self.submitting or unseen
+        return self.live or self.submitting or unseen or not self._begun
 
-    def cancel_current(self) -> bool:
-        """Cancel the current job, known by its id or else found by its token; say whether that was taken."""
+    def cancel_current(self, *, only_if_owner: bool = False) -> bool:
+        """Cancel the current job, known by id, from the store, or by its token; say whether that was taken.
+
+        Args:
+            only_if_owner: Leave it alone unless a write shows that it is still this attempt's.
+        """
+        if not self._begun:
+            self.record = self.ledger.read()
+            self.external_id = self.record.external_id if self.record is not None else None
+        if only_if_owner and not self._still_owns(f"job {self.external_id!r}"):
+            return False
         ids = [] if self.external_id is None else [self.external_id]
         if not ids and self.record is not None and self.can.find_by_token:
-            since = self.record.intent_at - decision.LOOKUP_SKEW
-            ids = [job.external_id for job in self.service.find_by_token(self.record.token, since)]
-        return bool(ids) and all([self.service.cancel(one, patient=False) for one in ids])
+            self._restore()
+            ids = [job.external_id for job in self.service.find_by_token(self.record.token, self.search_from)]
+        if not ids:
+            _log.info("no job of this task instance is on record or found by its token; nothing to cancel")
+        return all([self.service.cancel(one, patient=False) for one in ids])
 
     def _fenced(self, gone: errors.TaskInstanceGone) -> errors.JobSuperseded:
         from airflow_resumable.integration.server import task_state
@@ -402,18 +442,18 @@ class JobAttempt:
 
     def _still_owns(self, job: str) -> bool:
         try:
-            self.ledger.check_owner()
+            # Up to 3.3 a replaced attempt reads "none" and only a write tells it apart.
+            if self.record is not None:
+                self.ledger.write(self.record)
         except Exception as error:
             _log.warning("%s is left alone: it can't be shown to be this attempt's (%s)", job, error)
             return False
         return True
 
     def _at_failure(self, error: Exception) -> None:
-        if not self.live or self.external_id is None:
+        if not self.may_be_live:
             return
         job = f"job {self.external_id!r} (generation {self._generation})"
-        if not self._still_owns(job):
-            return
         final = self.is_last_try or isinstance(error, AirflowFailException)
         if isinstance(error, errors.StatusBudgetExhausted):
             _log.error("%s is left alone: a used-up status budget never cancels (%s)", job, error)
@@ -424,6 +464,12 @@ class JobAttempt:
             _log.error("%s is NOT cancelled after the last try: this operator has no cancel_job", job)
         else:
             _log.warning(
-                "%s: the last try failed (%s: %s), on_final_failure=cancel", job, type(error).__name__, error
+                "%s: the task fails for good (%s: %s), on_final_failure=cancel",
+                job,
+                type(error).__name__,
+                error,
             )
-            self.service.cancel(self.external_id)
+            try:
+                self.cancel_current(only_if_owner=True)
+            except Exception:
+                _log.exception("%s was NOT cancelled after the last try; look at it in the service", job)

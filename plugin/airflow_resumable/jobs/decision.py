@@ -181,7 +181,11 @@ def decide(facts: Facts) -> Step:
         return Stand(
             f"try {record.owner.try_number}, started {record.owner.started_at.isoformat()}, owns the record"
         )
-    if facts.foreign_id is not None and (record is None or not record.knows(facts.foreign_id)):
+    # The key was empty when an intent was written, so what stands there since is that intent's job, even
+    # where a service gives the same id again.
+    if facts.foreign_id is not None and (
+        record is None or record.phase == "intent" or not record.knows(facts.foreign_id)
+    ):
         return _import(facts)
     if record is None:
         return _without_record(facts)
@@ -225,8 +229,10 @@ def _was_cleared(facts: Facts, record: JobRecord) -> bool:
     return record.reported or record.max_tries != facts.max_tries
 
 
-def _since(facts: Facts) -> datetime:
-    # A cleared run has a later start date than the jobs that its record knows of.
+def search_from(facts: Facts) -> datetime:
+    """Return the moment from which lookups search: no job of this run is older."""
+    # The run's start is by the server's clock, the intent by a worker's; and a cleared run has a later
+    # start than the jobs that its record knows of.
     starts = [facts.run_started or facts.now - timedelta(days=1)]
     if facts.record is not None:
         starts.append(facts.record.intent_at)
@@ -264,7 +270,7 @@ def _after_clear(facts: Facts, record: JobRecord) -> Step:
             f"cleared since generation {record.generation} was started",
             record.ids,
             record.token,
-            _since(facts),
+            search_from(facts),
             whole_family=facts.can.find_by_family and bool(facts.mint.installation),
         )
     if facts.swept:
@@ -285,7 +291,7 @@ def _without_record(facts: Facts) -> Step:
     if not facts.can.find_by_family:
         return _submit(facts, 1, "nothing on record, and this service can't be searched")
     if facts.by_family is None:
-        return LookUpFamily("nothing on record, but this isn't plainly the first try", _since(facts))
+        return LookUpFamily("nothing on record, but this isn't plainly the first try", search_from(facts))
     live = [found for found, seen in facts.by_family if seen.is_live]
     if len(live) > 1:
         return _ambiguous(live)
@@ -317,9 +323,7 @@ def _generation_of(facts: Facts, found: FoundJob) -> int | None:
 def _with_intent(facts: Facts, record: JobRecord) -> Step:
     if facts.can.find_by_token:
         if facts.by_token is None:
-            return LookUpToken(
-                "an intent without an id is on record", record.token, record.intent_at - LOOKUP_SKEW
-            )
+            return LookUpToken("an intent without an id is on record", record.token, search_from(facts))
         live = [found for found, seen in facts.by_token if seen.is_live]
         if len(live) > 1:
             return _ambiguous(live)
@@ -375,7 +379,7 @@ def _with_live_job(facts: Facts, record: JobRecord) -> Step:
     if facts.policy.on_change == "reconnect":
         return Watch(f"the job on record is active; {change}, on_change=reconnect", record.external_id)
     if facts.swept is None:
-        return Sweep(change, record.ids, None, _since(facts), whole_family=False)
+        return Sweep(change, record.ids, None, search_from(facts), whole_family=False)
     if facts.swept:
         return Fail(
             f"{change}, and {_names(facts.swept)} could not be cancelled", "JobNotCancelled", facts.swept[0]

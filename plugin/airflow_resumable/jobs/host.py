@@ -67,6 +67,19 @@ class Host:
             StoreUnavailable: There is no store, and ``on_store_down`` is ``fail``.
             ResumableJobError: One of `airflow_resumable.jobs.errors`.
         """
+        attempt = self.prepare(context)
+        if attempt is None:
+            return self._without_store(unrecorded, "there is no task_state_store in the context")
+        try:
+            return attempt.run()
+        except StoreUnavailable as error:
+            if attempt.external_id is None and not attempt.submitting and attempt.record is None:
+                self.attempt = self._kill = None
+                return self._without_store(unrecorded, str(error))
+            raise
+
+    def prepare(self, context: Context) -> JobAttempt | None:
+        """Make the attempt without beginning it, so that a stop can be answered; None without a store."""
         from airflow_resumable.integration import settings
         from airflow_resumable.jobs.attempt import JobAttempt
         from airflow_resumable.store.accessor import install
@@ -75,7 +88,7 @@ class Host:
         install(cast(MutableMapping[str, Any], context))
         store = context.get("task_state_store")
         if store is None:
-            return self._without_store(unrecorded, "there is no task_state_store in the context")
+            return None
         attempt = JobAttempt(
             self._adapter,
             context,
@@ -85,13 +98,7 @@ class Host:
             installation=settings.read("installation_id") or "",
         )
         self.attempt, self._kill = attempt, self._new_kill(attempt)
-        try:
-            return attempt.run()
-        except StoreUnavailable as error:
-            if attempt.external_id is None and not attempt.submitting and attempt.record is None:
-                self.attempt = self._kill = None
-                return self._without_store(unrecorded, str(error))
-            raise
+        return attempt
 
     def _without_store(self, unrecorded: Callable[[], Any], why: str) -> Any:
         if self._policy.on_store_down == "fail":
@@ -127,15 +134,15 @@ class Host:
 
         return kill.Kill(attempt, lambda: task_state(attempt.context), self._cancel)
 
-    def _cancel(self, tidy_up: Callable[[], None]) -> bool:
+    def _cancel(self, tidy_up: Callable[[], None], only_if_owner: bool) -> bool | None:
         if self.attempt is None:
             return False
         if self.attempt.can.cancel:
-            return self.attempt.cancel_current()
+            return self.attempt.cancel_current(only_if_owner=only_if_owner)
         # The host's own on_kill is all that is known about cancelling this job.
         self._tidying = True
         try:
             tidy_up()
         finally:
             self._tidying = False
-        return True
+        return None

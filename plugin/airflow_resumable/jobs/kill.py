@@ -92,7 +92,7 @@ class Kill:
         self,
         attempt: JobAttempt | None,
         task_state: Callable[[], str],
-        cancel: Callable[[Callable[[], None]], object],
+        cancel: Callable[[Callable[[], None], bool], object],
     ) -> None:
         self._attempt = attempt
         self._task_state = task_state
@@ -152,11 +152,21 @@ class Kill:
             return self._say("no job of this attempt is running", reason)
         record = attempt.record
         job = f"job {attempt.external_id!r}, generation {record.generation if record else None}"
+        if attempt.external_id is None:
+            job = "this try has no job's id yet; one that an earlier try or this submit has started"
         action = action_for(reason, attempt.policy, last_try=attempt.is_last_try)
         if action == "keep":
             return self._say(f"{job} is kept; the next try reconnects to it", reason)
         self._say(f"{job} is being cancelled", reason)
-        answer = _within(self._deadline - time.monotonic(), lambda: self._cancel(tidy_up))
+        # A user's word is the server's; anything else may meet an attempt that was replaced long ago.
+        by_user = reason in (KillReason.USER, KillReason.CLEARED)
+        answer = _within(self._deadline - time.monotonic(), lambda: self._cancel(tidy_up, not by_user))
+        if answer == [None]:
+            return self._say(
+                f"{job}: this operator has no cancel_job, so its own on_kill was called and nobody knows "
+                "whether the job stops; look at it in the service",
+                reason,
+            )
         if not answer or not answer[0]:
             return self._say(f"{job} was NOT cancelled (within {KILL_LIMIT} s); its record is kept", reason)
         return f"{job} was cancelled"

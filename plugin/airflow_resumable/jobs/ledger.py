@@ -4,10 +4,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any, Protocol
 
-from airflow_resumable.jobs.errors import JobSuperseded, StoreUnavailable, TaskInstanceGone
+from airflow_resumable.jobs.errors import (
+    JobSuperseded,
+    RecordUnreadable,
+    ResumableJobFatal,
+    StoreUnavailable,
+    TaskInstanceGone,
+)
 from airflow_resumable.jobs.record import JobRecord, Owner, key_for, load
 from airflow_resumable.jobs.transient import patiently, status_code
 
@@ -74,8 +81,26 @@ class JobLedger:
         if check_owner:
             self.check_owner()
         owned = record.with_(owner=self._owner)
-        self._set(self.key, owned.dump())
+        self._set(self.key, self._readable(owned))
         return owned
+
+    def _readable(self, record: JobRecord) -> Any:
+        # What the next try could not read must not be written over what it can.
+        try:
+            value = json.loads(json.dumps(record.dump(), allow_nan=False))
+            load(value, self.key)
+        except (RecordUnreadable, ValueError, TypeError) as error:
+            raise ResumableJobFatal(
+                f"the record of job {record.external_id!r} (generation {record.generation}) can't be stored "
+                f"as JSON: {error}. Ids, locations and snapshots of an operator have to be JSON values",
+                external_id=record.external_id,
+                generation=record.generation,
+            ) from error
+        return value
+
+    def overtake(self, owner: Owner) -> None:
+        """Write as `owner` from now on."""
+        self._owner = owner
 
     def write_parent(self, value: Any) -> None:
         """Write the bare id under the parent operator's key, in the parent's own shape."""

@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 import functools
+import logging
 import warnings
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk import ResumableJobMixin as _AirflowMixin
 from airflow.sdk.bases.operator import BaseOperatorMeta
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
     from airflow_resumable.jobs.attempt import JobAttempt
     from airflow_resumable.jobs.watch import Watched
+
+
+_log = logging.getLogger(__name__)
 
 
 class ResumableJobMixin(AdapterDefaults, _AirflowMixin):
@@ -102,6 +106,10 @@ class ResumableJobMixin(AdapterDefaults, _AirflowMixin):
 
         if not self.durable or not settings.enabled():
             return self._execute_stock(context)
+        own = self.on_kill
+        if not getattr(own, "_asks_why", False):
+            # In a class in front of ours, or put on the class later: out of __init_subclass__'s reach.
+            setattr(self, "on_kill", lambda: self._ask_why(own))  # noqa: B010
         policy = self.resume_policy.filled(configured())
         self._resumable_host = Host(self, self.resumable_capabilities(), policy)
         return self._resumable_host.run(context, unrecorded=lambda: self._execute_unrecorded(context))
@@ -143,12 +151,30 @@ class ResumableJobMixin(AdapterDefaults, _AirflowMixin):
     on_kill._asks_why = True  # type: ignore[attr-defined]
 
     def _ask_why(self, tidy_up: Callable[[], None]) -> None:
-        if self._resumable_host is not None:
-            self._resumable_host.on_kill(tidy_up)
-        elif self.durable and not self._resumable_stock:
-            stop_before_start(tidy_up)
-        else:
+        if self._resumable_host is None and (not self.durable or self._resumable_stock):
             tidy_up()
+        elif self._resumable_host is not None or self._prepared_for_a_stop():
+            cast(Host, self._resumable_host).on_kill(tidy_up)
+        else:
+            stop_before_start(tidy_up)
+
+    def _prepared_for_a_stop(self) -> bool:
+        # A stop before this try has begun may still mean the job of the try before: it is on record.
+        from airflow_resumable.integration import settings
+
+        try:
+            from airflow.sdk import get_current_context
+
+            if not settings.enabled():
+                return False
+            host = Host(self, self.resumable_capabilities(), self.resume_policy.filled(configured()))
+            if host.prepare(get_current_context()) is None:
+                return False
+        except Exception as error:
+            _log.warning("told to stop before this try had begun, and no record can be asked for (%s)", error)
+            return False
+        self._resumable_host = host
+        return True
 
 
 def _asking_why(own: Callable[[Any], None]) -> Callable[[Any], None]:

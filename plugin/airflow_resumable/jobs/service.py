@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+MISSING_LOOKS = 3
+"""Looks until "not found" is believed: a service's reads may lag behind its writes."""
+MISSING_WAIT = 5.0
+"""Seconds between two of them, at most."""
+
 
 class JobService:
     """One adapter, one task instance: every call to the service goes through here.
@@ -73,15 +78,25 @@ class JobService:
 
     def look(self, external_id: Any) -> tuple[Observation, str | None]:
         """Return what a job is doing, and the service's raw word for it."""
-        try:
-            raw = self.ask(
-                f"status of job {external_id!r}",
-                lambda: self._adapter.get_job_status(external_id, self._context),
-            )
-        except JobNotFound as error:
-            _log.warning("job %r: the service does not know it: %s", external_id, error)
-            return Observation.MISSING, None
-        return observe(self._adapter, raw, self._can), raw
+        for looks_left in reversed(range(MISSING_LOOKS)):
+            try:
+                raw = self.ask(
+                    f"status of job {external_id!r}",
+                    lambda: self._adapter.get_job_status(external_id, self._context),
+                )
+            except JobNotFound as error:
+                _log.warning(
+                    "job %r: the service does not know it (%s); looking %d times more",
+                    external_id,
+                    error,
+                    looks_left,
+                )
+                if looks_left:
+                    time.sleep(min(self._adapter.get_poll_interval(), MISSING_WAIT))
+                continue
+            text = str(getattr(raw, "value", raw)) if raw is not None else None
+            return observe(self._adapter, raw, self._can), text
+        return Observation.MISSING, None
 
     def find(self, step: LookUpToken | LookUpFamily, family: str) -> tuple[tuple[FoundJob, Observation], ...]:
         """Carry out a lookup; a refused permission is raised, never read as "nothing found"."""

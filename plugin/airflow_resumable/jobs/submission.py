@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_resumable.jobs import errors
-from airflow_resumable.jobs.decision import LOOKUP_SKEW
 from airflow_resumable.jobs.record import JobRecord
 
 if TYPE_CHECKING:
@@ -49,6 +48,9 @@ class Submission:
             except Exception as error:
                 external_id = self._after_lost_reply(error, record)
             attempt.external_id, attempt.live = external_id, True
+            _log.info(
+                "submitted: job %r, generation %s, token %s", external_id, record.generation, record.token
+            )
             attempt.reach("after_accept")
             self._put_on_record(record, external_id)
         finally:
@@ -59,13 +61,15 @@ class Submission:
         attempt, found, now = self._attempt, step.found, datetime.now(UTC)
         record = attempt.record or self._new_record(step.generation, step.token)
         attempt.ledger.check_owner()
+        # Known from here on, should the store fail at the writes below.
+        attempt.external_id, attempt.live = found.external_id, True
         self._write_ids(
             record.with_id(
                 found.external_id,
                 generation=step.generation,
                 token=step.token,
                 location=found.location,
-                uid=found.uid,
+                uid=_text(found.uid),
                 submitted_at=now,
                 adoptions=record.adoptions + 1,
             )
@@ -89,7 +93,7 @@ class Submission:
             record.with_id(
                 step.external_id,
                 location=attempt.adapter.get_job_location(step.external_id, attempt.context),
-                uid=attempt.adapter.get_job_uid(step.external_id, attempt.context),
+                uid=_text(attempt.adapter.get_job_uid(step.external_id, attempt.context)),
                 submitted_at=datetime.now(UTC),
             )
         )
@@ -108,6 +112,8 @@ class Submission:
 
     def _intent(self, step: Submit) -> JobRecord:
         attempt, old = self._attempt, self._attempt.record
+        # What was seen belongs to the generation before.
+        attempt.forget_last()
         attempt.reach("before_intent")
         if step.same_token and old is not None:
             record = old
@@ -132,7 +138,7 @@ class Submission:
     def _after_conflict(self, conflict: errors.TokenConflict, record: JobRecord) -> Any:
         attempt, external_id = self._attempt, conflict.external_id
         if external_id is None and attempt.can.find_by_token:
-            found = attempt.service.find_by_token(record.token, record.intent_at - LOOKUP_SKEW)
+            found = attempt.service.find_by_token(record.token, attempt.search_from)
             external_id = found[0].external_id if len(found) == 1 else None
         if external_id is None:
             raise errors.ResumableJobFatal(
@@ -158,7 +164,7 @@ class Submission:
                 type(error).__name__,
                 error,
             )
-            found = attempt.service.find_by_token(record.token, record.intent_at - LOOKUP_SKEW)
+            found = attempt.service.find_by_token(record.token, attempt.search_from)
             if len(found) == 1:
                 return found[0].external_id
         raise error
@@ -174,7 +180,7 @@ class Submission:
                 record.with_id(
                     external_id,
                     location=attempt.adapter.get_job_location(external_id, attempt.context),
-                    uid=attempt.adapter.get_job_uid(external_id, attempt.context),
+                    uid=_text(attempt.adapter.get_job_uid(external_id, attempt.context)),
                     submitted_at=datetime.now(UTC),
                 )
             )
@@ -210,25 +216,33 @@ class Submission:
         attempt = self._attempt
         attempt.ledger.write_parent(attempt.adapter.id_to_parent_value(record.external_id))
         attempt.reach("between_key_writes")
-        attempt.claim(record, check_owner=False)
+        attempt.claim(record)
         attempt.reach("after_id")
 
     def _retract(self, record: JobRecord, external_id: Any) -> None:
-        # Deleting is right only for a job that nobody can adopt any more: ours is new, and the
-        # family already has a live one of another generation.
+        # Taking it back is right only for a job that nobody can adopt any more: ours is new, and the
+        # family has moved on to a token that was not on record when this attempt wrote its intent.
         attempt = self._attempt
-        if attempt.adapter.was_job_created() is not True or not (
-            attempt.can.cancel and attempt.can.find_by_family
-        ):
+        if attempt.adapter.was_job_created() is not True:
             return
-        jobs = attempt.service.find_by_family(attempt.mint.family, record.intent_at - LOOKUP_SKEW)
-        others = [job.external_id for job in jobs if job.token not in (None, record.token)]
-        if any(attempt.service.look(other)[0].is_live for other in others):
+        if not (attempt.can.cancel and attempt.can.find_by_family):
+            return
+        jobs = attempt.service.find_by_family(attempt.mint.family, attempt.search_from)
+        newer = [
+            job.external_id
+            for job in jobs
+            if job.token not in (None, record.token) and not record.knows(job.external_id)
+        ]
+        if newer:
             _log.warning(
-                "job %r (generation %s) was started by this superseded attempt while one of %r runs; "
+                "job %r (generation %s) was started by this superseded attempt after %r of a later clear; "
                 "cancelling it",
                 external_id,
                 record.generation,
-                others,
+                newer,
             )
             attempt.service.cancel(external_id)
+
+
+def _text(uid: Any) -> str | None:
+    return None if uid is None else str(uid)

@@ -37,6 +37,8 @@ class LocalJobOperator(ResumableJobMixin, BaseOperator):
     def __init__(
         self, *, service_url: str, command: Sequence[str], poll_interval: float = 1.0, **kwargs: Any
     ) -> None:
+        if isinstance(command, str):
+            raise TypeError(f"command={command!r} is not allowed; use a list: [program, argument, ...]")
         super().__init__(**kwargs)
         self.service_url = service_url
         self.command = command
