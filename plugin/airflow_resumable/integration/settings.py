@@ -172,9 +172,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
         default="600",
         example="1800",
         description=(
-            "Seconds during which status calls may go on failing (connection, timeout, throttling, 5xx) "
-            "before the attempt fails. Each good answer resets it. A job is never cancelled because its "
-            "status couldn't be read."
+            "Seconds during which calls to the service (submit, status, lookup, result) may go on failing "
+            "(connection, timeout, throttling, 5xx) before the attempt fails. Each good answer resets it. A "
+            "job is never cancelled because its status couldn't be read."
         ),
     ),
     Option(
