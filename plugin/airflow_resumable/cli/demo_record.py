@@ -94,18 +94,17 @@ def _table(system: str, record: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
     where, stock, ours = _SYSTEMS[system]
     lines = [
-        f"{where} ({versions}):",
+        f"{where} ({versions}). Each cell: **jobs started** / submits asked / cancels asked, end state.",
         "",
-        f"| What happens | {stock}: jobs started | submits asked | cancels asked | end state "
-        f"| {ours}: jobs started | submits asked | cancels asked | end state |",
-        "|:---|---:|---:|---:|:---|---:|---:|---:|:---|",
+        f"| What happens | {stock} | {ours} |",
+        "|:---|:---|:---|",
     ]
     for case in record["cases"]:
         cells = [case["title"][:1].upper() + case["title"][1:]]
         for side in SIDES:
-            values = [str(case[side][name]) for name in _VALUES]
-            values[0] = f"**{values[0]}**" + ("\\*" if case["window"] and side == "ours" else "")
-            cells += values
+            jobs, submits, cancels, state = (str(case[side][name]) for name in _VALUES)
+            star = "\\*" if case["window"] and side == "ours" else ""
+            cells.append(f"**{jobs}**{star} / {submits} / {cancels}, {state}")
         lines.append(f"| {' | '.join(cells)} |")
     if any(case["window"] for case in record["cases"]):
         lines += ["", _WINDOW]
