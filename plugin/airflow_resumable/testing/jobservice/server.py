@@ -144,7 +144,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _refuse_browsers(self) -> None:
         # A command runner on a well-known port: any web page could post to it, and by a rebound name read it.
         origin = self.headers.get("Origin")
-        host = self.headers.get("Host", "").rsplit(":", 1)[0]
+        # Only what isn't a browser can leave it out.
+        host = self.headers.get("Host", "localhost").rsplit(":", 1)[0]
         kind = self.headers.get("Content-Type", "application/json").split(";")[0].strip()
         if origin is not None:
             refused = Invalid("Origin", origin, "no such header; this service is not for web pages")
