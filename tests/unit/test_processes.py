@@ -102,7 +102,11 @@ def pids(file: Path) -> dict[str, int]:
 
 
 def wait_until_gone(numbers: Iterable[int]) -> None:
-    processes = [psutil.Process(pid) for pid in numbers if psutil.pid_exists(pid)]
+    processes = []
+    for pid in numbers:
+        # It may go at this very moment, which is what is waited for.
+        with suppress(psutil.NoSuchProcess):
+            processes.append(psutil.Process(pid))
     _, alive = psutil.wait_procs(processes, timeout=20)
     assert alive == []
 
