@@ -327,10 +327,6 @@ class ResumableSparkSubmitOperator(ResumableJobMixin, SparkSubmitOperator):
             ended_matter=not (cleared and attempt.policy.on_clear == "resubmit"),
         )
 
-    def is_transient_error(self, error: BaseException) -> bool:
-        """Say whether asking again may help; Airflow's own errors look like a 500, and never do here."""
-        return not isinstance(error, AirflowException) and super().is_transient_error(error)
-
     def get_job_location(self, external_id: JsonValue, context: Context) -> JsonValue:
         """Return the master URL."""
         masters, _, _ = self._protocol
