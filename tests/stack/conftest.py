@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import pytest
 
 from airflow_resumable.testing.crash import CrashController
 from airflow_resumable.testing.stack import AirflowStack
+from tests import systems
 
 if TYPE_CHECKING:
     from airflow_resumable.testing.jobservice.process import JobService
@@ -39,6 +41,49 @@ def stack(
     """A running Airflow; put Dags into it with `add_dag`."""
     home = tmp_path_factory.mktemp("airflow")
     with AirflowStack(home, env=crash_controller.env, template_db=template_db) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def busy_stack(
+    tmp_path_factory: pytest.TempPathFactory, template_db: Path, crash_controller: CrashController
+) -> Iterator[AirflowStack]:
+    """A running Airflow for many runs at once: on SQLite its scheduler may die of a lock, so not there."""
+    here = systems.SYSTEMS["postgres"].find() and find_spec("psycopg2") and find_spec("asyncpg")
+    with AirflowStack(
+        tmp_path_factory.mktemp("busy"),
+        # Where much goes on at once, a heartbeat may be late; a time-out then hits a task that is well.
+        env={**crash_controller.env, "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "12"},
+        template_db=template_db,
+        database="postgres" if here else "sqlite",
+    ) as running:
+        yield running
+
+
+SITE_POLICY = """
+from airflow_resumable.sdk import ResumePolicy
+
+
+def task_policy(task):
+    if "evictions cancel" in task.dag.tags and hasattr(task, "resume_policy"):
+        task.resume_policy = ResumePolicy(on_infrastructure_stop="cancel")
+"""
+
+
+@pytest.fixture(scope="session")
+def site_stack(
+    tmp_path_factory: pytest.TempPathFactory, template_db: Path, crash_controller: CrashController
+) -> Iterator[AirflowStack]:
+    """Another running Airflow, whose site has a configuration and a cluster policy of its own."""
+    home = tmp_path_factory.mktemp("site")
+    # Airflow puts this folder of its home on the path.
+    (home / "config").mkdir()
+    (home / "config" / "airflow_local_settings.py").write_text(SITE_POLICY, encoding="utf-8")
+    site = {
+        "AIRFLOW__RESUMABLE__ON_USER_STOP": "keep",
+        "AIRFLOW__STATE_STORE__CLEAR_ON_SUCCESS": "True",
+    }
+    with AirflowStack(home, env={**crash_controller.env, **site}, template_db=template_db) as running:
         yield running
 
 

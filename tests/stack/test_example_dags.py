@@ -322,7 +322,7 @@ def test_an_example_runs_by_hand(
             "paginated_api": {"url": server.url, "table": str(tmp_path / "table")},
             "async_checkpoint": {"url": server.url, "folder": str(tmp_path / "items"), "items": ROWS},
         }[dag]
-        done = stack.cli("dags", "test", dag, "--conf", json.dumps(conf))
+        done = stack.cli("dags", "test", dag, "--conf", json.dumps(conf), env=stack.apart())
 
     assert "state=success" in done.stdout + done.stderr
     if dag == "paginated_api":

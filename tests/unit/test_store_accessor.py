@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from airflow.sdk import BaseOperator, ResumableJobMixin
 from airflow.sdk.execution_time.context import NEVER_EXPIRE, TaskStateStoreAccessor
 from airflow.sdk.state import TaskScope
 
+from airflow_resumable.integration.compat import AIRFLOW_VERSION
 from airflow_resumable.jobs.record import key_for
 from airflow_resumable.store.accessor import install
 from airflow_resumable.testing.local_job import LocalJobOperator
@@ -390,3 +392,15 @@ def test_async_methods_that_are_there_already_are_used() -> None:
 
     assert asyncio.run(use()) == ("native", 1)
     assert extended.values == {"local_job_id": '"7"'}
+
+
+@pytest.mark.parametrize("method", ["aget", "aset", "adelete"])
+def test_airflows_own_async_methods_are_not_replaced(method: str) -> None:
+    """From 3.4 on the accessor has them: whoever calls one calls Airflow's own. Up to 3.3 it gets ours."""
+    there = getattr(TaskStateStoreAccessor, method, None)
+
+    extended = type(installed(native_accessor(), job_task()))
+
+    assert (there is None) == (AIRFLOW_VERSION < (3, 4))
+    assert (getattr(extended, method) is there) == (there is not None)
+    assert inspect.iscoroutinefunction(getattr(extended, method))

@@ -183,7 +183,16 @@ class AirflowApi:
             told = self.task_log(dag, run, task, last, map_index) if last else ""
             raise TimeoutError(f"{error}; states seen: {', '.join(seen)}\n{told[-3000:]}") from None
 
-    def clear(self, dag: str, run: str, task: str | None = None, **options: Any) -> None:
+    def clear(
+        self,
+        dag: str,
+        run: str,
+        task: str | None = None,
+        map_index: int | None = None,
+        *,
+        keep_task_state: bool | None = None,
+        **options: Any,
+    ) -> None:
         """Clear a task of a run, or all of the run's tasks, as the UI's clear does.
 
         When all tasks have ended, the run's own end is waited for first.
@@ -192,7 +201,13 @@ class AirflowApi:
             dag: The Dag's id.
             run: The run's id.
             task: The task's id; None for every task.
+            map_index: One task instance of a mapped task; None for all of them.
+            keep_task_state: Whether the task state store is kept, for Airflow 3.4 and later: there a clear
+                discards it unless told otherwise. None leaves the field out, for 3.3 doesn't know it.
             options: Further fields of ClearTaskInstancesBody: ``include_downstream``, ``only_running``...
+
+        Raises:
+            StackError: Nothing was cleared.
         """
         # A scheduler that is just about to call the run finished overwrites the clear's "queued", and the
         # task is never scheduled again: seen on Airflow 3.3.2.
@@ -202,8 +217,14 @@ class AirflowApi:
             self.wait_for_run(dag, run)
         body = {"dry_run": False, "only_failed": False, "reset_dag_runs": True, "dag_run_id": run, **options}
         if task is not None:
-            body["task_ids"] = [task]
-        self.request("POST", f"/dags/{quote(dag)}/clearTaskInstances", json=body)
+            body["task_ids"] = [task if map_index is None else (task, map_index)]
+        if keep_task_state is not None:
+            body["keep_task_state"] = keep_task_state
+        cleared = self.request("POST", f"/dags/{quote(dag)}/clearTaskInstances", json=body)
+        if not cleared["total_entries"]:
+            raise StackError(
+                f"clearing {dag}/{run}/{task or '*'} cleared nothing: its state was just changing"
+            )
 
     def mark(self, dag: str, run: str, task: str, state: str, map_index: int = -1) -> None:
         """Set a task instance's state as a user does: ``success``, ``failed`` or ``skipped``."""

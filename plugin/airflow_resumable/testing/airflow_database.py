@@ -43,6 +43,16 @@ class TemplateDatabase:
         scratch.replace(self.file)
 
 
+def ease_locking(file: Path) -> None:
+    """Keep readers of a database from locking out its writer, for good: the mode is part of the file.
+
+    A scheduler that waits in vain for 5 s for its turn to write dies with "database is locked".
+    See https://www.sqlite.org/wal.html.
+    """
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+
+
 def _user_version(file: Path, number: int | None = None) -> int:
     with closing(sqlite3.connect(file)) as connection:
         if number is not None:

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import uuid
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -30,7 +31,7 @@ import psutil
 
 from airflow_resumable.testing.airflow_api import AirflowApi
 from airflow_resumable.testing.airflow_config import Ports, environment, settings
-from airflow_resumable.testing.airflow_database import TemplateDatabase
+from airflow_resumable.testing.airflow_database import TemplateDatabase, ease_locking
 from airflow_resumable.testing.errors import StackError, SystemUnavailable
 from airflow_resumable.testing.ports import free_ports
 from airflow_resumable.testing.postgres import Postgres
@@ -156,7 +157,10 @@ class AirflowStack(AirflowApi):
             parallelism=self._parallelism,
         )
         self.env = environment({**options, **self._extra})
-        self._make_database()
+        file = self.home / "airflow.db" if self._database == "sqlite" else None
+        self._migrate(file, self.env)
+        if file:
+            ease_locking(file)
         self.timings["database"] = time.monotonic() - began
         since = datetime.now(UTC)
         for name in self._names:
@@ -188,9 +192,10 @@ class AirflowStack(AirflowApi):
                 "pip install psycopg2-binary asyncpg"
             )
 
-    def _make_database(self) -> None:
+    def _migrate(self, file: Path | None, env: Mapping[str, str]) -> None:
+        """Make the tables of the database that `env` names; `file` is that of an SQLite one."""
         template = None
-        if self._template_db and self._database == "sqlite":
+        if self._template_db and file:
             # Every package with tables of its own, or with a migration, is among these.
             versions, failed = self._ask_python(
                 "from importlib.metadata import distributions as d;"
@@ -199,11 +204,11 @@ class AirflowStack(AirflowApi):
             if failed:
                 raise SystemUnavailable(f"{self.python} does not tell what is installed: {failed}")
             template = TemplateDatabase(self._template_db, versions)
-        if template and template.copy_to(self.home / "airflow.db"):
+        if template and file and template.copy_to(file):
             return
-        self.cli("db", "migrate", timeout=self._start_timeout)
-        if template:
-            template.keep(self.home / "airflow.db")
+        self.cli("db", "migrate", timeout=self._start_timeout, env=env)
+        if template and file:
+            template.keep(file)
 
     def _ask_python(self, code: str) -> tuple[str, str]:
         """Run some code in the deployment's interpreter; return its output and the last line of its error."""
@@ -304,16 +309,29 @@ class AirflowStack(AirflowApi):
             raise ValueError(f"no component {name!r}; this deployment has {', '.join(self.components)}")
         return self.components[name]
 
-    def cli(self, *args: str, check: bool = True, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
+    def apart(self) -> dict[str, str]:
+        """Return an environment with the deployment's Dags and an SQLite database of its own, empty so far.
+
+        For ``airflow dags test`` and ``dag.test()``: the scheduler would run the same tasks once more.
+        """
+        file = self.home / f"apart-{uuid.uuid4().hex}.db"
+        env = {**self.env, "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{file}"}
+        self._migrate(file, env)
+        return env
+
+    def cli(
+        self, *args: str, check: bool = True, timeout: float = 120.0, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run ``airflow`` with `args` in the deployment's environment and return its output.
 
         Args:
             args: The command line after ``airflow``.
             check: Raise StackError for an exit code other than 0.
             timeout: Seconds.
+            env: Another environment, as `apart` returns it.
         """
         argv = [self.python, "-m", "airflow", *args]
-        done = self._tree.run(argv, env=self.env, cwd=self.home, timeout=timeout)
+        done = self._tree.run(argv, env=dict(env or self.env), cwd=self.home, timeout=timeout)
         if check and done.returncode != 0:
             output = f"{done.stdout}{done.stderr}"[-4000:]
             raise StackError(f"airflow {' '.join(args)} ended with {done.returncode}:\n{output}")
