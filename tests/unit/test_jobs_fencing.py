@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from airflow_resumable.jobs.record import Owner
 from airflow_resumable.sdk import JobSuperseded
 from airflow_resumable.testing.jobservice.process import JobService
 from airflow_resumable.testing.local_job import LocalJobOperator
-from tests.attempts import TaskInstance, requests, started, until_released
+from tests.attempts import NarrowedJobOperator, TaskInstance, requests, started, until_released
 
 KEY = "resumable.local_job_id"
 
@@ -144,13 +145,52 @@ def test_a_job_started_by_an_overtaken_attempt_of_an_older_generation_is_taken_b
     assert service.client().status(newer["job"])["status"] == "RUNNING"
 
 
-def test_the_same_task_instance_id_is_never_its_own_successor() -> None:
-    """A deferred task resumes under its old id and stays the owner."""
+def test_of_two_owners_the_one_with_the_later_try_or_start_is_newer() -> None:
+    """A deferred task resumes under its old id, later: it takes over from the process that it was."""
     now = datetime.now(UTC)
     first = Owner(try_number=1, started_at=now, ti_id="a")
-    assert not Owner(try_number=1, started_at=now + timedelta(hours=1), ti_id="a").is_newer_than(first)
+    assert Owner(try_number=1, started_at=now + timedelta(hours=1), ti_id="a").is_newer_than(first)
     assert Owner(try_number=1, started_at=now + timedelta(hours=1), ti_id="b").is_newer_than(first)
     assert Owner(try_number=2, started_at=now - timedelta(hours=1), ti_id="b").is_newer_than(first)
+    assert not first.is_newer_than(first)
+
+
+@pytest.mark.parametrize("same_id", [True, False])
+def test_of_one_try_that_runs_twice_the_older_process_stands_back(
+    service: JobService, instance: TaskInstance, tmp_path: Path, same_id: bool
+) -> None:
+    """A broker delivers the last try twice; evicted, the first process leaves the other's job alone."""
+    instance.command = until_released(tmp_path / "never")
+    instance.ti_id = uuid.uuid4() if same_id else None
+    ended, text = instance.attempt_stopped(
+        "mid_poll", try_number=3, when=lambda: instance.attempt_killed("mid_poll", try_number=3)
+    )
+    assert ended == "JobKept"
+    assert "NOT cancelled" in text
+    assert requests(service, "cancel") == []
+    assert len(started(service)) == 1
+
+
+@pytest.mark.parametrize("operator_class", [LocalJobOperator, NarrowedJobOperator])
+def test_a_try_that_is_delivered_twice_while_it_submits_starts_one_job(
+    service: JobService, instance: TaskInstance, tmp_path: Path, operator_class: type[LocalJobOperator]
+) -> None:
+    """The second process finds by the intent's token or mark what the first one's submit has started."""
+    gate = tmp_path / "gate"
+    instance.command, instance.operator_class = until_released(gate), operator_class
+    instance.ti_id = uuid.uuid4()
+    hold = service.client().add_fault("submit", "hold")
+
+    def again() -> None:
+        service.wait_for_request("submit")
+        instance.attempt_killed("mid_poll")
+        service.client().delete_fault(hold)
+        gate.touch()
+
+    ended, _ = instance.attempt_stopped("after_intent", signals=0, when=again)
+    assert ended == "JobSuperseded"
+    assert len(started(service)) == 1
+    assert requests(service, "cancel") == []
 
 
 def test_a_stray_job_is_taken_back_though_the_newer_one_has_ended(

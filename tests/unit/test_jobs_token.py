@@ -8,12 +8,13 @@ import re
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_resumable.jobs.token import TokenMint, as_uuid, family_of
+from airflow_resumable.jobs.token import TokenMint, as_uuid, family_of, region_of
 
 MINT = TokenMint("here", "dag", "run", "task", -1, datetime(2026, 11, 29, tzinfo=UTC))
 
@@ -48,11 +49,42 @@ def test_a_token_is_a_label_of_33_characters_whatever_the_names(
         {"run_id": "other"},
         {"task_id": "other"},
         {"map_index": 0},
+        {"region": ("019b-1", 0)},
+        {"job": "first"},
     ],
 )
 def test_another_installation_run_task_or_index_is_another_family(change: dict[str, object]) -> None:
     """Two installations with equal names never find each other's jobs."""
     assert replace(MINT, **change).family != MINT.family  # type: ignore[arg-type]
+
+
+def test_each_region_and_each_index_of_it_is_another_family() -> None:
+    """On Airflow 3.4 the passes of a loop share their map index, and each has a store of its own."""
+    passes = [replace(MINT, region=(region, index)) for region in ("one", "two") for index in (0, 1)]
+    assert len({mint.family for mint in passes}) == 4
+
+
+@pytest.mark.parametrize("job", ["", "first"])
+def test_outside_regions_the_family_is_the_same_as_ever(job: str) -> None:
+    """What runs while Airflow is upgraded to 3.4 is found again: the digests of the first release."""
+    families = {"": "84f11c2d12eccd9c", "first": "0745c42548b2bfb4"}
+    assert replace(MINT, job=job).family == families[job]
+
+
+@pytest.mark.parametrize(
+    ("ti", "region"),
+    [
+        ({}, None),
+        ({"region_id": None, "region_index": None}, None),
+        ({"region_id": uuid.UUID(int=0), "region_index": 3}, None),
+        ({"region_id": str(uuid.UUID(int=0)), "region_index": -1}, None),
+        ({"region_id": uuid.UUID(int=7), "region_index": 3}, (str(uuid.UUID(int=7)), 3)),
+        ({"region_id": uuid.UUID(int=7), "region_index": None}, (str(uuid.UUID(int=7)), -1)),
+    ],
+)
+def test_the_region_of_a_task_instance(ti: dict[str, object], region: tuple[str, int] | None) -> None:
+    """Airflow's zero id means none, as does a task instance that has never heard of regions."""
+    assert region_of(SimpleNamespace(**ti)) == region
 
 
 def test_names_that_run_together_are_told_apart() -> None:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -130,6 +131,22 @@ class ResumableSparkSubmitOperator(ResumableJobMixin, SparkSubmitOperator):
 
         self._masters = Masters.of(hook)
         return super().execute_resumable(context)
+
+    def looking(self, context: Context) -> AbstractContextManager[Any]:
+        """Find the masters, as `execute` does.
+
+        Raises:
+            ValueError: The connection names no cluster whose drivers this operator follows.
+        """
+        from airflow_resumable.operators._spark_master import Masters
+
+        self._hook = self._get_hook()
+        if not self._hook._should_track_driver_status:
+            raise ValueError(
+                f"master {self._hook._connection['master']!r} has no drivers that can be followed"
+            )
+        self._masters = Masters.of(self._hook)
+        return nullcontext()
 
     def _execute_stock(self, context: Context) -> Any:
         self._masters = None

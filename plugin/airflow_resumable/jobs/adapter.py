@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -121,6 +122,13 @@ class JobAdapter(Protocol):
     ) -> None:
         """Take over a job that another attempt started: fill links, kill handle and the like."""
 
+    def looking(self, context: Context) -> AbstractContextManager[Any]:
+        """Have ready, for as long as the block lasts, what the methods above need when nothing is executed.
+
+        The ``jobs`` commands and the triggerer ask so: make hooks and clients that `execute` would make,
+        close them after.
+        """
+
     def clean_up_job(self, external_id: JsonValue, observation: Observation, context: Context) -> None:
         """Tidy up; called once the outcome is on record and this attempt still owns it."""
 
@@ -145,6 +153,17 @@ class JobAdapter(Protocol):
     def parent_value_to_id(self, value: JsonValue) -> JsonValue:
         """Return the id from the shape in which the parent operator stores it."""
 
+    def get_watch_arguments(self, context: Context) -> Mapping[str, JsonValue]:
+        """Return the JSON from which `for_watching` makes an adapter in the triggerer."""
+
+    @classmethod
+    def for_watching(cls, arguments: Mapping[str, Any]) -> JobAdapter:
+        """Return an adapter that can ask for a job's status and cancel it, outside of any task."""
+
+    @classmethod
+    def resumable_capabilities(cls) -> Capabilities:
+        """Return what this adapter can do."""
+
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
@@ -158,6 +177,7 @@ class Capabilities:
     token_memory: timedelta | None = None
     missing_is_failure: bool = False
     snapshots: bool = False
+    deferrable: bool = False
 
 
 def observe(adapter: JobAdapter, status: str | None, capabilities: Capabilities) -> Observation:

@@ -38,6 +38,10 @@ store write, `between_key_writes` after the parent's key and before the record's
 round of the poll loop.
 """
 
+DEFERRED_POINTS = ("before_defer", "in_trigger")
+"""Two more of a deferred task: its job is on record and the worker is about to let go; and each round of
+the trigger, in the triggerer's process."""
+
 # What Airflow exports to the task's environment, for callers that don't know which task they run in.
 _CONTEXT = {
     "dag_id": "AIRFLOW_CTX_DAG_ID",
@@ -50,13 +54,14 @@ _socket_path: str | None = os.environ.get(SOCKET_VARIABLE) or None
 
 
 def check_point(point: str) -> str:
-    """Return `point` when it is one of `POINTS`.
+    """Return `point` when it is one of `POINTS` or `DEFERRED_POINTS`.
 
     Raises:
         ValueError: Naming the point and all known ones.
     """
-    if point not in POINTS:
-        raise ValueError(f"unknown crash point {point!r}; the points are {', '.join(POINTS)}")
+    known = POINTS + DEFERRED_POINTS
+    if point not in known:
+        raise ValueError(f"unknown crash point {point!r}; the points are {', '.join(known)}")
     return point
 
 
@@ -64,7 +69,7 @@ def reach(point: str, **facts: Any) -> None:
     """Report that the process is at `point` and wait for the harness's word; free when no test listens.
 
     Args:
-        point: One of `POINTS`.
+        point: One of `POINTS` or `DEFERRED_POINTS`.
         facts: What the harness may match and record: dag_id, run_id, task_id, map_index, try_number, and
             anything JSON can hold (other values are sent as text).
 

@@ -15,6 +15,21 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_resumable.jobs.adapter import Capabilities, FoundJob, Observation, SubmitWindow
+from airflow_resumable.jobs.steps import (
+    Adopt,
+    AskStatus,
+    Fail,
+    Finish,
+    Import,
+    LookUpFamily,
+    LookUpToken,
+    Settle,
+    Stand,
+    Step,
+    Submit,
+    Sweep,
+    Watch,
+)
 
 if TYPE_CHECKING:
     from airflow_resumable.jobs.policies import ResumePolicy
@@ -74,106 +89,6 @@ class Facts:
         return self.observed.get(repr(external_id))
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One thing to do next, with the reason that goes into the log."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Stand(Step):
-    """Superseded: do nothing at all to the record or the job."""
-
-
-@dataclass(frozen=True, slots=True)
-class Import(Step):
-    """Take the job under the parent operator's key for the current one."""
-
-    external_id: Any
-    generation: int
-    max_tries: int
-
-
-@dataclass(frozen=True, slots=True)
-class AskStatus(Step):
-    """Ask the service for the status of a job."""
-
-    external_id: Any
-
-
-@dataclass(frozen=True, slots=True)
-class LookUpToken(Step):
-    """Find the jobs that carry a token."""
-
-    token: str
-    since: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class LookUpFamily(Step):
-    """Find the jobs of all generations of this task instance."""
-
-    since: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Sweep(Step):
-    """Cancel what is alive of the earlier generations and wait until it is gone."""
-
-    ids: tuple[Any, ...]
-    token: str | None
-    since: datetime
-    whole_family: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Settle(Step):
-    """Wait until a job that is stopping has ended."""
-
-    external_id: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Submit(Step):
-    """Start a job: write the intent (again, when the token is an old one), then submit."""
-
-    generation: int
-    token: str
-    same_token: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Adopt(Step):
-    """Put a job that was found on record as the current one."""
-
-    found: FoundJob
-    generation: int
-    token: str
-
-
-@dataclass(frozen=True, slots=True)
-class Watch(Step):
-    """Follow the job on record to its end."""
-
-    external_id: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Finish(Step):
-    """Return the result of a job that has succeeded."""
-
-    external_id: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Fail(Step):
-    """End the attempt without a submit; `error` names a class of `airflow_resumable.jobs.errors`."""
-
-    error: str
-    external_id: Any = None
-
-
 def decide(facts: Facts) -> Step:
     """Return the next step of an attempt."""
     record = facts.record
@@ -189,44 +104,20 @@ def decide(facts: Facts) -> Step:
         return _import(facts)
     if record is None:
         return _without_record(facts)
-    if _was_cleared(facts, record) and facts.policy.on_clear == "resubmit":
+    if was_cleared(facts, record) and facts.policy.on_clear == "resubmit":
         return _after_clear(facts, record)
     if record.phase == "intent":
         return _with_intent(facts, record)
     return _with_id(facts, record)
 
 
-def metric_of(step: Step, facts: Facts) -> str | None:
-    """Return the counter under ``resumable_job.`` that a step increases: Airflow's own, and four of ours."""
-    match step:
-        case Stand():
-            return "superseded"
-        case Adopt():
-            return "adopted"
-        case LookUpToken():
-            return "intent_dangling"
-        case AskStatus():
-            return "reconnect_attempt"
-        case Watch():
-            return "reconnect_success"
-        case Finish():
-            return "already_succeeded"
-        case Fail(error="JobAmbiguous"):
-            return "duplicate_found"
-        case Submit(same_token=True):
-            return None if facts.can.find_by_token else "intent_dangling"
-        case Submit():
-            return (
-                "fresh_submit"
-                if facts.record is None or _was_cleared(facts, facts.record)
-                else "terminal_resubmit"
-            )
-        case _:
-            return None
-
-
-def _was_cleared(facts: Facts, record: JobRecord) -> bool:
-    return record.reported or record.max_tries != facts.max_tries
+def was_cleared(facts: Facts, record: JobRecord) -> bool:
+    """Say whether a user has cleared the task since the record's intent was written."""
+    # A clear is followed by a higher try number; a try that was started twice has the same one. A sweep has
+    # put this attempt's own number on record.
+    later = facts.swept is not None or facts.owner.try_number > record.owner.try_number
+    reported = record.reported and later
+    return reported or record.max_tries != facts.max_tries
 
 
 def search_from(facts: Facts) -> datetime:
@@ -296,9 +187,7 @@ def _without_record(facts: Facts) -> Step:
     if len(live) > 1:
         return _ambiguous(live)
     if live:
-        generation = _generation_of(facts, live[0]) or 1
-        token = live[0].token or facts.mint.token(facts.max_tries, generation)
-        return Adopt("a live job of this task instance was found", live[0], generation, token)
+        return _with_live_job_of_the_family(facts, live[0])
     # A finished job of another max_tries belongs to a sequence that a clear has ended.
     ours = [
         (number, found)
@@ -314,6 +203,38 @@ def _without_record(facts: Facts) -> Step:
         generation,
         facts.mint.token(facts.max_tries, generation),
     )
+
+
+def _with_live_job_of_the_family(facts: Facts, found: FoundJob) -> Step:
+    generation = _generation_of(facts, found)
+    token = found.token or facts.mint.token(facts.max_tries, generation or 1)
+    what = "a live job of this task instance was found"
+    if generation is not None or found.token is None or facts.policy.on_clear != "resubmit":
+        return Adopt(what, found, generation or 1, token)
+    # Airflow 3.4's clear may discard the record of a job that goes on. Put on record with a max_tries that
+    # can't be, it is cancelled by the cleared rule, and not before a write has shown that we may.
+    what += ", started before a clear that has discarded its record"
+    if facts.mint.installation:
+        return Adopt(what, found, 1, token, max_tries=-1)
+    # On the strength of a family alone nothing is cancelled; the attempt or trigger that had the job does it.
+    if facts.swept is None:
+        return Sweep(
+            f"{what}; with no [resumable] installation_id it is waited for, not cancelled",
+            (found.external_id,),
+            None,
+            search_from(facts),
+            whole_family=False,
+            cancels=False,
+        )
+    if facts.swept:
+        return Fail(
+            f"{what}, job {found.external_id!r}, and it goes on: stop it in the service and clear the task "
+            "again; set [resumable] installation_id to have such a job cancelled, or on_clear=reconnect to "
+            "go on with it",
+            "JobNotCancelled",
+            found.external_id,
+        )
+    return _submit(facts, 1, f"{what}, has ended")
 
 
 def _generation_of(facts: Facts, found: FoundJob) -> int | None:

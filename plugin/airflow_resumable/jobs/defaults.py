@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from airflow_resumable.jobs.adapter import Capabilities, FoundJob, Observation, SubmitWindow
 from airflow_resumable.jobs.transient import is_transient
@@ -59,6 +60,7 @@ class AdapterDefaults:
             token_memory=cls.token_memory,
             missing_is_failure=cls.missing_while_running_is_failure,
             snapshots=has("snapshot_before_submit"),
+            deferrable=has("get_watch_arguments"),
         )
 
     def get_poll_interval(self) -> float:
@@ -105,6 +107,10 @@ class AdapterDefaults:
     def clean_up_job(self, external_id: JsonValue, observation: Observation, context: Context) -> None:
         """Tidy up once the outcome is on record; undefined: nothing to do."""
 
+    def looking(self, context: Context) -> AbstractContextManager[Any]:
+        """Be ready to be asked outside of `execute`; undefined: an adapter is, once it is rendered."""
+        return nullcontext()
+
     def snapshot_before_submit(self, context: Context) -> JsonValue:
         """Return what the service held before the submit, kept in the intent; undefined: None."""
         return None
@@ -128,3 +134,12 @@ class AdapterDefaults:
     def parent_value_to_id(self, value: JsonValue) -> JsonValue:
         """Return the id from the shape that the parent operator stores; undefined: as it is."""
         return value
+
+    def get_watch_arguments(self, context: Context) -> Mapping[str, JsonValue]:
+        """Return what `for_watching` needs, for ``deferrable=True``; undefined: can't be deferred."""
+        raise NotImplementedError
+
+    @classmethod
+    def for_watching(cls, arguments: Mapping[str, Any]) -> Self:
+        """Return an adapter for the triggerer, made from `get_watch_arguments`; undefined: by keyword."""
+        return cls(**arguments)

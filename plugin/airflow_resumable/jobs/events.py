@@ -5,11 +5,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from opentelemetry import trace
+
 _log = logging.getLogger(__name__)
+_tracer = trace.get_tracer(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,23 @@ def add_decision_hook(hook: ResumeHook) -> Callable[[], None]:
     """
     _hooks.append(hook)
     return lambda: _hooks.remove(hook) if hook in _hooks else None
+
+
+def announce(decision: ResumeDecision, external_id_key: str, stats_tags: Mapping[str, Any]) -> None:
+    """Tell a decision under Airflow's own span name.
+
+    Args:
+        decision: The decision.
+        external_id_key: The adapter's key.
+        stats_tags: The task instance's; of these the team's name goes into the metric.
+    """
+    team = stats_tags.get("team_name")
+    with _tracer.start_as_current_span("resumable_job.resume_decision") as span:
+        span.set_attribute("operator", decision.operator)
+        span.set_attribute("resumable.external_id_key", external_id_key)
+        span.set_attribute("resumable.decision", decision.metric or decision.step)
+        span.set_attribute("resumable.external_id", str(decision.external_id))
+        tell(decision, {"operator": decision.operator, **({"team_name": team} if team else {})})
 
 
 def tell(decision: ResumeDecision, tags: dict[str, str]) -> None:

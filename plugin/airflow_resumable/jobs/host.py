@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from airflow_resumable.jobs.adapter import Capabilities, JobAdapter
     from airflow_resumable.jobs.attempt import JobAttempt
+    from airflow_resumable.jobs.deferral import Wake
     from airflow_resumable.jobs.policies import ResumePolicy
 
 _log = logging.getLogger(__name__)
@@ -55,31 +56,54 @@ class Host:
         self._policy = policy
         self._kill: kill.Kill | None = None
         self._tidying = False
+        self._preparing = False
 
-    def run(self, context: Context, *, unrecorded: Callable[[], Any]) -> Any:
+    def run(
+        self,
+        context: Context,
+        *,
+        unrecorded: Callable[[], Any],
+        deferrable: bool = False,
+        wake: Wake | None = None,
+    ) -> Any:
         """Carry the job to its end and return its result.
 
         Args:
             context: The task's context.
             unrecorded: Runs the job without a record, for ``on_store_down=submit``.
+            deferrable: Whether the triggerer is to watch the job.
+            wake: Why a deferred task runs again: its job exists, so nothing is ever run without a record.
 
         Raises:
             StoreUnavailable: There is no store, and ``on_store_down`` is ``fail``.
             ResumableJobError: One of `airflow_resumable.jobs.errors`.
         """
-        attempt = self.prepare(context)
-        if attempt is None:
+        attempt = self.prepare(context, deferrable=deferrable, wake=wake)
+        if attempt is None and wake is None:
             return self._without_store(unrecorded, "there is no task_state_store in the context")
+        if attempt is None:
+            raise StoreUnavailable("no task_state_store in the context; the deferred job is left alone")
         try:
             return attempt.run()
         except StoreUnavailable as error:
+            if wake is not None:
+                raise
             if attempt.external_id is None and not attempt.submitting and attempt.record is None:
                 self.attempt = self._kill = None
                 return self._without_store(unrecorded, str(error))
             raise
 
-    def prepare(self, context: Context) -> JobAttempt | None:
+    def prepare(
+        self, context: Context, *, deferrable: bool = False, wake: Wake | None = None
+    ) -> JobAttempt | None:
         """Make the attempt without beginning it, so that a stop can be answered; None without a store."""
+        self._preparing = True
+        try:
+            return self._prepare(context, deferrable, wake)
+        finally:
+            self._preparing = False
+
+    def _prepare(self, context: Context, deferrable: bool, wake: Wake | None) -> JobAttempt | None:
         from airflow_resumable.integration import settings
         from airflow_resumable.jobs.attempt import JobAttempt
         from airflow_resumable.store.accessor import install
@@ -96,6 +120,8 @@ class Host:
             policy=self._policy,
             can=self._can,
             installation=settings.read("installation_id") or "",
+            deferrable=deferrable,
+            wake=wake,
         )
         self.attempt, self._kill = attempt, self._new_kill(attempt)
         return attempt
@@ -123,6 +149,9 @@ class Host:
         """
         if self._tidying:
             tidy_up()
+        elif self._preparing and kill.inside_handler():
+            # No I/O is under way, so it is over soon; then the job of the try before can be thought of.
+            kill.deliver_again()
         elif self._kill is None:
             stop_before_start(tidy_up)
         else:
@@ -138,7 +167,7 @@ class Host:
         if self.attempt is None:
             return False
         if self.attempt.can.cancel:
-            return self.attempt.cancel_current(only_if_owner=only_if_owner)
+            return self.attempt.ending.cancel(only_if_owner=only_if_owner)
         # The host's own on_kill is all that is known about cancelling this job.
         self._tidying = True
         try:

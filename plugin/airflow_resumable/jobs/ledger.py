@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import logging
+from datetime import timedelta
 from typing import Any, Protocol
 
 from airflow_resumable.jobs.errors import (
@@ -98,9 +99,22 @@ class JobLedger:
             ) from error
         return value
 
-    def overtake(self, owner: Owner) -> None:
-        """Write as `owner` from now on."""
-        self._owner = owner
+    def outrank(self, record: JobRecord | None) -> Owner:
+        """Return the owner that writes from now on, later than the record's where both have the same try.
+
+        Whoever wrote the record started before it was read. If it claims a later start in the same try,
+        its clock runs ahead, and it would lock everybody out until that time has come.
+        """
+        same_try = record is not None and record.owner.try_number == self._owner.try_number
+        if record is not None and same_try and record.owner.is_newer_than(self._owner):
+            _log.warning(
+                "the record's owner claims to have started at %s, later than this attempt of the same try: a "
+                "worker's clock is off; taking over",
+                record.owner.started_at.isoformat(),
+            )
+            started_at = record.owner.started_at + timedelta(microseconds=1)
+            self._owner = self._owner.model_copy(update={"started_at": started_at})
+        return self._owner
 
     def write_parent(self, value: Any) -> None:
         """Write the bare id under the parent operator's key, in the parent's own shape."""

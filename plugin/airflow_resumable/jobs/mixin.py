@@ -8,12 +8,14 @@ import functools
 import logging
 import warnings
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from airflow.sdk import ResumableJobMixin as _AirflowMixin
-from airflow.sdk.bases.operator import BaseOperatorMeta
+from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, BaseOperatorMeta
+from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout
 
 from airflow_resumable.jobs.defaults import AdapterDefaults
+from airflow_resumable.jobs.deferral import Wake
 from airflow_resumable.jobs.host import Host, stop_before_start
 from airflow_resumable.jobs.policies import ResumePolicy, configured
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from pydantic import JsonValue
 
+    from airflow_resumable.jobs.adapter import Capabilities
     from airflow_resumable.jobs.attempt import JobAttempt
     from airflow_resumable.jobs.watch import Watched
 
@@ -46,6 +49,9 @@ class ResumableJobMixin(AdapterDefaults, _AirflowMixin):
     """
 
     _resumable_host: Host | None = None
+    deferrable: bool = False
+    """Whether the triggerer watches the job instead of a worker; set by operators that let one choose."""
+    _resumable_wake: Wake | None = None
     _resumable_stock: bool = False
     """Set once this run is known to go the way of the parent's, not ours."""
 
@@ -110,9 +116,62 @@ class ResumableJobMixin(AdapterDefaults, _AirflowMixin):
         if not getattr(own, "_asks_why", False):
             # In a class in front of ours, or put on the class later: out of __init_subclass__'s reach.
             setattr(self, "on_kill", lambda: self._ask_why(own))  # noqa: B010
-        policy = self.resume_policy.filled(configured())
-        self._resumable_host = Host(self, self.resumable_capabilities(), policy)
-        return self._resumable_host.run(context, unrecorded=lambda: self._execute_unrecorded(context))
+        can = self.resumable_capabilities()
+        if self.deferrable:
+            self._check_deferrable(can)
+        self._resumable_host = Host(self, can, self._filled_policy())
+        wake, self._resumable_wake = self._resumable_wake, None
+        return self._resumable_host.run(
+            context,
+            unrecorded=lambda: self._execute_unrecorded(context),
+            deferrable=bool(self.deferrable),
+            wake=wake,
+        )
+
+    def _filled_policy(self) -> ResumePolicy:
+        # Once more through `of`: a cluster policy may have put a dict there.
+        return ResumePolicy.of(self.resume_policy).filled(configured())
+
+    def _check_deferrable(self, can: Capabilities) -> None:
+        from airflow_resumable.jobs.trigger import path_of
+
+        if not can.deferrable:
+            raise TypeError(
+                f"deferrable={self.deferrable!r} is not possible: {type(self).__name__} has no "
+                "get_watch_arguments, from which the triggerer could make it anew; define it, or set "
+                "deferrable=False"
+            )
+        path_of(self)
+
+    def resume_job(self, context: Context, event: Mapping[str, Any] | None = None, **job: Any) -> Any:
+        """Go on after a deferral: `execute` runs again and finds its job, as after a reconnect.
+
+        Args:
+            context: The task's context.
+            event: The trigger's event.
+            job: The job that was handed over: external_id and generation.
+        """
+        self._resumable_wake = Wake(job, event)
+        return self.execute(context)  # type: ignore[attr-defined]
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Let a failed or timed-out trigger be answered by the job's protocol before Airflow raises it."""
+        from airflow_resumable.integration import settings
+
+        resume: Any = super().resume_execution  # type: ignore[misc]
+        ours = self.durable and self.deferrable and settings.enabled()
+        try:
+            return resume(next_method, next_kwargs, context)
+        except (TaskDeferralError, TaskDeferralTimeout) as error:
+            if not ours or next_method != TRIGGER_FAIL_REPR:
+                raise
+            self._resumable_wake = Wake(failure=error)
+        return self.execute(context)  # type: ignore[attr-defined]
+
+    @classmethod
+    def for_watching(cls, arguments: Mapping[str, Any]) -> Self:
+        """Return an operator outside of any Dag, for the triggerer to ask for a job's status."""
+        return cls(task_id="watched", retries=1, **arguments)
 
     def _execute_unrecorded(self, context: Context) -> Any:
         # Not the parent's execute_resumable: with durable=True that asks the very store that is down.
@@ -140,7 +199,7 @@ class ResumableJobMixin(AdapterDefaults, _AirflowMixin):
             return self._resumable_attempt
         from airflow_resumable.jobs.unrecorded import UnrecordedAttempt
 
-        policy = self.resume_policy.filled(configured())
+        policy = self._filled_policy()
         return UnrecordedAttempt(self, context, policy, self.resumable_capabilities())
 
     def on_kill(self) -> None:
@@ -167,7 +226,7 @@ class ResumableJobMixin(AdapterDefaults, _AirflowMixin):
 
             if not settings.enabled():
                 return False
-            host = Host(self, self.resumable_capabilities(), self.resume_policy.filled(configured()))
+            host = Host(self, self.resumable_capabilities(), self._filled_policy())
             if host.prepare(get_current_context()) is None:
                 return False
         except Exception as error:

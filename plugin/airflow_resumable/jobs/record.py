@@ -30,9 +30,11 @@ class Owner(BaseModel):
     ti_id: str
 
     def is_newer_than(self, other: Owner) -> bool:
-        """Say whether this owner supersedes `other`; the same task instance id never does."""
-        if self.ti_id == other.ti_id:
-            return False
+        """Say whether this owner supersedes `other`, by its try and then by its start.
+
+        Not by the task instance id: a task resumes under its old one after a deferral, later, and a
+        broker that delivers a message twice runs two processes under the same.
+        """
         return (self.try_number, self.started_at) > (other.try_number, other.started_at)
 
 
@@ -65,6 +67,8 @@ class JobRecord(BaseModel):
     last_status: str | None = None
     last_seen_at: AwareDatetime | None = None
     adoptions: int = 0
+    unsettled: tuple[str, ...] = ()
+    """Tokens of intents that a clear has overtaken before they had an id: their submit may still come."""
     before: JsonValue = None
     result: StoredResult | None = None
     reported: bool = False

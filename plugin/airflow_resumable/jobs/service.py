@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_resumable.jobs.adapter import (
@@ -18,20 +20,28 @@ from airflow_resumable.jobs.adapter import (
     observe,
 )
 from airflow_resumable.jobs.errors import JobNotFound, StatusBudgetExhausted
-from airflow_resumable.jobs.transient import patiently, status_code, was_refused
+from airflow_resumable.jobs.transient import WorthAsking, apatiently, patiently, status_code, was_refused
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_resumable.jobs.decision import LookUpFamily, LookUpToken, Sweep
     from airflow_resumable.jobs.policies import ResumePolicy
+    from airflow_resumable.jobs.steps import LookUpFamily, LookUpToken, Sweep
 
 _log = logging.getLogger(__name__)
 
+InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Runs a blocking call in a thread."""
+
+LONGEST_WAIT = timedelta(seconds=30)
+"""The longest pause before a submit is sent again, see `patiently`."""
 MISSING_LOOKS = 3
 """Looks until "not found" is believed: a service's reads may lag behind its writes."""
 MISSING_WAIT = 5.0
 """Seconds between two of them, at most."""
+
+HASTY_BUDGET = 1.0
+"""Seconds for which a dying task repeats a cancel that a transient error met."""
 
 
 class JobService:
@@ -57,7 +67,6 @@ class JobService:
         Raises:
             StatusBudgetExhausted: The budget is used up; the job was left alone.
         """
-        budget = self._policy.seconds("status_error_budget")
         worth_asking: list[BaseException] = []
 
         def may_retry(error: BaseException) -> bool:
@@ -67,14 +76,45 @@ class JobService:
             return False
 
         try:
-            return patiently(what, call, budget=budget, may_retry=may_retry)
+            return patiently(what, call, budget=self._budget, may_retry=may_retry)
         except Exception as error:
             if worth_asking != [error]:
                 raise
-            raise StatusBudgetExhausted(
-                f"{what}: no good answer for {budget:.0f} s (status_error_budget), last "
-                f"{type(error).__name__}: {error}. The job was left alone; the next try watches it again"
-            ) from error
+            raise self._exhausted(what, error) from error
+
+    async def aask(self, what: str, call: Callable[[], Any], in_thread: InThread) -> Any:
+        """Do what `ask` does, from an event loop: calls go through `in_thread`, pauses don't.
+
+        Raises:
+            StatusBudgetExhausted: The budget is used up; the job was left alone.
+        """
+
+        def once() -> Any:
+            try:
+                return call()
+            except Exception as error:
+                # Here, in the thread, since fresh credentials may have to be fetched.
+                if self._may_retry(error):
+                    raise WorthAsking(error) from error
+                raise
+
+        async def call_once() -> Any:
+            return await in_thread(once)
+
+        try:
+            return await apatiently(what, call_once, budget=self._budget)
+        except WorthAsking as again:
+            raise self._exhausted(what, again.error) from again.error
+
+    @property
+    def _budget(self) -> float:
+        return self._policy.seconds("status_error_budget")
+
+    def _exhausted(self, what: str, error: BaseException) -> StatusBudgetExhausted:
+        return StatusBudgetExhausted(
+            f"{what}: no good answer for {self._budget:.0f} s (status_error_budget), last "
+            f"{type(error).__name__}: {error}. The job was left alone; the next try watches it again"
+        )
 
     def look(self, external_id: Any) -> tuple[Observation, str | None]:
         """Return what a job is doing, and the service's raw word for it."""
@@ -85,18 +125,43 @@ class JobService:
                     lambda: self._adapter.get_job_status(external_id, self._context),
                 )
             except JobNotFound as error:
-                _log.warning(
-                    "job %r: the service does not know it (%s); looking %d times more",
-                    external_id,
-                    error,
-                    looks_left,
-                )
+                _say_missing(external_id, error, looks_left)
                 if looks_left:
-                    time.sleep(min(self._adapter.get_poll_interval(), MISSING_WAIT))
-                continue
-            text = str(getattr(raw, "value", raw)) if raw is not None else None
-            return observe(self._adapter, raw, self._can), text
+                    time.sleep(min(self.poll_interval, MISSING_WAIT))
+            else:
+                return self._observed(raw)
         return Observation.MISSING, None
+
+    async def alook(self, external_id: Any, in_thread: InThread) -> tuple[Observation, str | None]:
+        """Do what `look` does, from an event loop."""
+        for looks_left in reversed(range(MISSING_LOOKS)):
+            try:
+                raw = await self.aask(
+                    f"status of job {external_id!r}",
+                    lambda: self._adapter.get_job_status(external_id, self._context),
+                    in_thread,
+                )
+            except JobNotFound as error:
+                _say_missing(external_id, error, looks_left)
+                if looks_left:
+                    await asyncio.sleep(min(self.poll_interval, MISSING_WAIT))
+            else:
+                return self._observed(raw)
+        return Observation.MISSING, None
+
+    def _observed(self, raw: Any) -> tuple[Observation, str | None]:
+        text = str(getattr(raw, "value", raw)) if raw is not None else None
+        return observe(self._adapter, raw, self._can), text
+
+    @property
+    def poll_interval(self) -> float:
+        """Seconds between two looks at a job."""
+        return self._adapter.get_poll_interval()
+
+    @property
+    def can_cancel(self) -> bool:
+        """Whether the adapter is able to cancel a job."""
+        return self._can.cancel
 
     def find(self, step: LookUpToken | LookUpFamily, family: str) -> tuple[tuple[FoundJob, Observation], ...]:
         """Carry out a lookup; a refused permission is raised, never read as "nothing found"."""
@@ -114,6 +179,10 @@ class JobService:
             )
         )
 
+    def find_with_status(self, token: str, since: Any) -> tuple[tuple[FoundJob, Observation], ...]:
+        """Return the jobs that carry `token`, and what each is doing."""
+        return self._classified(self.find_by_token(token, since))
+
     def find_by_family(self, family: str, since: Any) -> Sequence[FoundJob]:
         """Return the jobs of all generations of one task instance."""
         return tuple(
@@ -127,7 +196,7 @@ class JobService:
         return tuple((job, observe(self._adapter, job.status, self._can)) for job in found)
 
     def sweep(self, step: Sweep, family: str) -> tuple[Any, ...]:
-        """Cancel what is alive of earlier generations, wait until it is gone, return what is left."""
+        """Cancel what is alive of earlier generations, unless told to wait only; return what is left."""
         suspects = list(step.ids)
         found: list[FoundJob] = []
         if step.token is not None and self._can.find_by_token:
@@ -137,12 +206,15 @@ class JobService:
         suspects += [job.external_id for job in found if job.external_id not in suspects]
         # By their text: an id may be an object, which can't be hashed.
         distinct = {repr(job): job for job in suspects}.values()
-        live = [job for job in distinct if self.look(job)[0].is_live]
-        for job in live:
+        seen = {repr(job): self.look(job)[0] for job in distinct}
+        live = [job for job in distinct if seen[repr(job)].is_live]
+        # Who stops already needs no second request.
+        for job in (job for job in live if step.cancels and seen[repr(job)] is not Observation.STOPPING):
             if not self._can.cancel:
                 _log.error("job %r is alive, and this operator has no cancel_job: it can't be cancelled", job)
                 return tuple(live)
-            if not self.cancel(job):
+            # Asked again after a lost reply, a service may answer that the job has ended.
+            if not self.cancel(job) and self.look(job)[0].is_live:
                 return tuple(live)
         return self._wait_until_gone(live)
 
@@ -151,7 +223,8 @@ class JobService:
 
         Args:
             external_id: The job.
-            patient: Whether transient errors are retried; a dying task has no time for it.
+            patient: Whether transient errors are retried for as long as `status_error_budget`; a dying task
+                has only moments.
         """
 
         def cancel() -> None:
@@ -161,7 +234,15 @@ class JobService:
             if patient:
                 self.ask(f"cancelling job {external_id!r}", cancel)
             else:
-                cancel()
+                # A clear whose one cancel meets one reset would be lost: the next try can't tell it from a
+                # retry.
+                patiently(
+                    f"cancelling job {external_id!r}",
+                    cancel,
+                    budget=HASTY_BUDGET,
+                    may_retry=self._may_retry,
+                    longest_wait=0.2,
+                )
         except JobNotFound:
             _log.info("job %r: nothing to cancel, the service does not know it", external_id)
         except Exception as error:
@@ -186,18 +267,26 @@ class JobService:
                     self._policy.seconds("cancel_timeout"),
                 )
                 break
-            time.sleep(min(self._adapter.get_poll_interval(), max(0.0, deadline - time.monotonic())))
+            time.sleep(min(self.poll_interval, max(0.0, deadline - time.monotonic())))
         return tuple(live)
 
-    def submit(self, token: str) -> Any:
+    def submit(self, token: str, intent_at: datetime) -> Any:
         """Submit once, or as often as the token makes harmless; return the id.
 
         A service that takes the token is asked again with the same one after any transient error;
-        any other only when the error proves that the request was not taken.
+        any other only when the error proves that the request was not taken. Once a request may have been
+        taken, none is sent after the service may have forgotten the token.
         """
         closed = self._can.submit_window is SubmitWindow.CLOSED
 
+        unsure = False
+
         def may_retry(error: BaseException) -> bool:
+            nonlocal unsure
+            unsure = unsure or not was_refused(error)
+            memory = self._can.token_memory
+            if unsure and memory and datetime.now(UTC) - intent_at + LONGEST_WAIT > memory:
+                return False
             return was_refused(error) or (closed and self._may_retry(error))
 
         return patiently(
@@ -220,3 +309,9 @@ class JobService:
         except Exception as error:
             _log.warning("credentials could not be refreshed: %s: %s", type(error).__name__, error)
             return False
+
+
+def _say_missing(external_id: Any, error: JobNotFound, looks_left: int) -> None:
+    _log.warning(
+        "job %r: the service does not know it (%s); looking %d times more", external_id, error, looks_left
+    )

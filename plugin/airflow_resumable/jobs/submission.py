@@ -13,7 +13,7 @@ from airflow_resumable.jobs.record import JobRecord
 
 if TYPE_CHECKING:
     from airflow_resumable.jobs.attempt import JobAttempt
-    from airflow_resumable.jobs.decision import Adopt, Import, Submit
+    from airflow_resumable.jobs.steps import Adopt, Import, Submit
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Submission:
         attempt.submitting = True
         try:
             try:
-                external_id = attempt.service.submit(record.token)
+                external_id = attempt.service.submit(record.token, record.intent_at)
             except errors.TokenConflict as conflict:
                 external_id = self._after_conflict(conflict, record)
             except Exception as error:
@@ -60,6 +60,8 @@ class Submission:
         """Put a job that a lookup found on record."""
         attempt, found, now = self._attempt, step.found, datetime.now(UTC)
         record = attempt.record or self._new_record(step.generation, step.token)
+        if step.max_tries is not None:
+            record = record.with_(max_tries=step.max_tries)
         attempt.ledger.check_owner()
         # Known from here on, should the store fail at the writes below.
         attempt.external_id, attempt.live = found.external_id, True
@@ -87,7 +89,7 @@ class Submission:
             same = step.generation == old.generation
             token = old.token if same else attempt.mint.token(attempt.max_tries, step.generation)
             record = self._new_record(step.generation, token).with_(
-                ids=old.ids, adoptions=old.adoptions, max_tries=step.max_tries
+                ids=old.ids, adoptions=old.adoptions, unsettled=old.unsettled, max_tries=step.max_tries
             )
         attempt.claim(
             record.with_id(
@@ -126,6 +128,7 @@ class Submission:
             record = self._new_record(step.generation, step.token).with_(
                 ids=old.ids if old is not None else (),
                 adoptions=old.adoptions if old is not None else 0,
+                unsettled=_unsettled(old),
                 before=attempt.adapter.snapshot_before_submit(attempt.context)
                 if fresh
                 else (*early, None)[0],
@@ -218,6 +221,30 @@ class Submission:
         attempt.reach("between_key_writes")
         attempt.claim(record)
         attempt.reach("after_id")
+        self._settle(record)
+
+    def _settle(self, record: JobRecord) -> None:
+        # A stopped attempt may send the submit that it had announced when the sweep is over. Before ours it
+        # is found here; after ours that attempt sees our token and takes its job back, see _retract.
+        attempt = self._attempt
+        if not record.unsettled or not (attempt.can.find_by_token and attempt.can.cancel):
+            return
+        try:
+            for token in record.unsettled:
+                for job, seen in attempt.service.find_with_status(token, attempt.search_from):
+                    if seen.is_live and job.external_id != record.external_id:
+                        _log.warning(
+                            "job %r was started with token %s, which a clear had overtaken; cancelling it",
+                            job.external_id,
+                            token,
+                        )
+                        attempt.service.cancel(job.external_id)
+        except Exception:
+            _log.exception(
+                "nobody could say whether an attempt that a clear has overtaken started a job with one of "
+                "the tokens %s; look for it in the service",
+                ", ".join(record.unsettled),
+            )
 
     def _retract(self, record: JobRecord, external_id: Any) -> None:
         # Taking it back is right only for a job that nobody can adopt any more: ours is new, and the
@@ -242,6 +269,12 @@ class Submission:
                 newer,
             )
             attempt.service.cancel(external_id)
+
+
+def _unsettled(old: JobRecord | None) -> tuple[str, ...]:
+    if old is None or old.phase != "intent" or old.token in old.unsettled:
+        return old.unsettled if old is not None else ()
+    return (*old.unsettled, old.token)
 
 
 def _text(uid: Any) -> str | None:

@@ -8,6 +8,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
 
@@ -31,6 +32,7 @@ class TokenMint:
         installation: ``[resumable] installation_id``; empty when it isn't configured. Then the run's start
             date joins the family, which tells two installations with equal names apart.
         dag_id, run_id, task_id, map_index: The full scope of the task instance in the state store.
+        region: On 3.4, the rest of that scope, see `region_of`; None everywhere else.
         job: Tells the jobs of one task instance apart; empty for an operator, which has one.
         run_started: The Dag run's start date: stable over retries, new when a finished run is cleared.
     """
@@ -42,6 +44,13 @@ class TokenMint:
     map_index: int
     run_started: datetime | None
     job: str = ""
+    region: tuple[str, int] | None = None
+
+    @classmethod
+    def for_task(cls, ti: Any, installation: str, run_started: datetime | None, job: str) -> TokenMint:
+        """Return the mint of a task instance, whose scope in the state store it reads from `ti`."""
+        index = ti.map_index if ti.map_index is not None else -1
+        return cls(installation, ti.dag_id, ti.run_id, ti.task_id, index, run_started, job, region_of(ti))
 
     @property
     def family(self) -> str:
@@ -53,6 +62,8 @@ class TokenMint:
             self.task_id,
             self.map_index,
         )
+        if self.region:
+            scope = (*scope, self.region)
         if self.job:
             scope = (*scope, self.job)
         return _digest(*scope) if self.installation else _digest(*scope, _stamp(self.run_started))
@@ -67,6 +78,19 @@ class TokenMint:
             if self.token(max_tries, generation) == token:
                 return generation
         return None
+
+
+def region_of(ti: Any) -> tuple[str, int] | None:
+    """Return where the state store keeps a task instance besides its map index: region id and index.
+
+    From Airflow 3.4 on, an expansion of a mapped task and each pass of a loop is a region with an id of its
+    own (``TaskScope`` in ``airflow.sdk.state``). None outside any region: on earlier versions, for a plain
+    task, and for what was expanded before the upgrade, so that their tokens are the same on each version.
+    """
+    region, index = getattr(ti, "region_id", None), getattr(ti, "region_index", None)
+    if region is None or UUID(str(region)).int == 0:
+        return None
+    return str(region), -1 if index is None else int(index)
 
 
 def family_of(token: str) -> str:

@@ -6,10 +6,18 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    retry_if_exception_type,
+    stop_after_delay,
+    wait_random_exponential,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -119,9 +127,33 @@ def patiently(
         may_retry: Which errors are worth another call; any other is raised at once.
         longest_wait: Seconds between two calls, at most.
     """
+    return Retrying(retry=retry_if_exception(may_retry), **_persistence(what, budget, longest_wait))(call)
 
+
+class WorthAsking(Exception):
+    """Wraps an error after which `apatiently` calls again.
+
+    Args:
+        error: The error.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+async def apatiently(
+    what: str, call: Callable[[], Awaitable[Any]], *, budget: float, longest_wait: float = 30.0
+) -> Any:
+    """Do what `patiently` does in an event loop; only a `WorthAsking` error is worth another call."""
+    again = retry_if_exception_type(WorthAsking)
+    return await AsyncRetrying(retry=again, **_persistence(what, budget, longest_wait))(call)
+
+
+def _persistence(what: str, budget: float, longest_wait: float) -> dict[str, Any]:
     def say(state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
+        error = error.error if isinstance(error, WorthAsking) else error
         _log.warning(
             "%s: %s: %s; asking again in %.1f s (%.0f of %.0f s used)",
             what,
@@ -132,11 +164,9 @@ def patiently(
             budget,
         )
 
-    retrying = Retrying(
-        stop=stop_after_delay(budget),
-        wait=wait_random_exponential(multiplier=0.5, max=longest_wait),
-        retry=retry_if_exception(may_retry),
-        before_sleep=say,
-        reraise=True,
-    )
-    return retrying(call)
+    return {
+        "stop": stop_after_delay(budget),
+        "wait": wait_random_exponential(multiplier=0.5, max=longest_wait),
+        "before_sleep": say,
+        "reraise": True,
+    }

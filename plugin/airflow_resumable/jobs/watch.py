@@ -12,6 +12,7 @@ from tenacity import RetryCallState, wait_random_exponential
 
 from airflow_resumable.jobs import errors
 from airflow_resumable.jobs.adapter import Observation
+from airflow_resumable.jobs.settling import Settling
 
 if TYPE_CHECKING:
     from airflow_resumable.jobs.adapter import JobAdapter
@@ -66,16 +67,30 @@ class Watch:
             last = attempt.last
             ended = last is not None and not last[0].is_live
             seen, raw = last if last is not None and ended else attempt.observe(job)
-            if seen is Observation.SUCCEEDED:
-                if error is not None:
-                    _log.warning("job %r succeeded, though polling it raised %r", job, error)
-                return seen
-            if seen is Observation.FAILED:
-                attempt.record_failure(raw)
-                raise error or self._failed(raw)
-            if seen is Observation.MISSING:
-                return self._missing(error)
+            end = self._end(seen, raw, error)
+            if end is not None:
+                return end
             self._go_on(error, raw, time.monotonic() - started)
+
+    def look(self) -> Observation | None:
+        """Look once: SUCCEEDED or MISSING, None while the job is alive.
+
+        Raises:
+            JobFailed: The job ended without success.
+        """
+        return self._end(*self._attempt.observe(self._attempt.external_id), None)
+
+    def _end(self, seen: Observation, raw: str | None, error: Exception | None) -> Observation | None:
+        if seen is Observation.SUCCEEDED:
+            if error is not None:
+                _log.warning(
+                    "job %r succeeded, though polling it raised %r", self._attempt.external_id, error
+                )
+            return seen
+        if seen is Observation.FAILED:
+            self._attempt.record_failure(raw)
+            raise error or self._failed(raw)
+        return self._missing(error) if seen is Observation.MISSING else None
 
     def _failed(self, raw: str | None) -> errors.JobFailed:
         attempt = self._attempt
@@ -136,30 +151,12 @@ def poll(attempt: Watched, external_id: Any) -> None:
     Raises:
         JobNotSettled: It was stopping, or in a state that nobody has heard of, for too long.
     """
-    since: dict[Observation, float] = {}
+    settling = Settling(attempt.policy, external_id)
     while True:
         seen, raw = attempt.observe(external_id)
-        if seen in (Observation.SUCCEEDED, Observation.FAILED, Observation.MISSING):
+        if not seen.is_live:
             return
-        limits = {
-            Observation.STOPPING: ("stopping_timeout", attempt.policy.seconds("stopping_timeout")),
-            Observation.UNKNOWN: ("unknown_status_timeout", attempt.policy.seconds("unknown_status_timeout")),
-        }
-        if seen in limits:
-            name, limit = limits[seen]
-            if seen not in since:
-                since = {seen: time.monotonic()}
-                _log.warning(
-                    "job %r is %r (%s); waiting up to %.0f s (%s)", external_id, raw, seen, limit, name
-                )
-            elif time.monotonic() - since[seen] > limit:
-                raise errors.JobNotSettled(
-                    f"job {external_id!r} has been {raw!r} ({seen}) for {limit:.0f} s ({name}); nothing was "
-                    "submitted. Look at it in the service, or raise the time-out",
-                    external_id=external_id,
-                )
-        else:
-            since = {}
+        settling.check(seen, raw, time.monotonic())
         time.sleep(attempt.adapter.get_poll_interval())
 
 

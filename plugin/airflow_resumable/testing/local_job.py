@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -26,16 +26,24 @@ class LocalJobOperator(ResumableJobMixin, BaseOperator):
         service_url: Where the service listens. (templated)
         command: The job's program and arguments. (templated)
         poll_interval: Seconds between two looks at the job.
+        deferrable: Whether the triggerer watches the job; a worker does by default.
     """
 
     template_fields = ("service_url", "command")
     external_id_key = "local_job_id"
     submit_window = SubmitWindow.CLOSED  # the service starts one job per token, whatever dies here
     _client_name = ""
+    _client: JobServiceClient | None = None
     _created: bool | None = None
 
     def __init__(
-        self, *, service_url: str, command: Sequence[str], poll_interval: float = 1.0, **kwargs: Any
+        self,
+        *,
+        service_url: str,
+        command: Sequence[str],
+        poll_interval: float = 1.0,
+        deferrable: bool = False,
+        **kwargs: Any,
     ) -> None:
         if isinstance(command, str):
             raise TypeError(f"command={command!r} is not allowed; use a list: [program, argument, ...]")
@@ -43,19 +51,31 @@ class LocalJobOperator(ResumableJobMixin, BaseOperator):
         self.service_url = service_url
         self.command = command
         self.poll_interval = poll_interval
+        self.deferrable = deferrable
 
     def execute(self, context: Context) -> Any:
         """Start the job, or find the one that an earlier try has started, and see it to its end."""
         ti = context["ti"]
         self._client_name = f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.map_index}/{ti.try_number}"
-        try:
+        with self.looking(context):
             return self.execute_resumable(context)
-        finally:
-            vars(self).pop("client", self.client).close()
 
-    @cached_property
+    @contextmanager
+    def looking(self, context: Context) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            client, self._client = self._client, None
+            if client is not None:
+                client.close()
+
+    @property
     def client(self) -> JobServiceClient:
-        return JobServiceClient(self.service_url, client_name=self._client_name)
+        # No cached_property: before Python 3.12 that holds a lock, and a stop that interrupts it in there
+        # sends its cancel from another thread.
+        if self._client is None:
+            self._client = JobServiceClient(self.service_url, client_name=self._client_name)
+        return self._client
 
     def submit_job(self, context: Context) -> Any:
         try:
@@ -96,6 +116,10 @@ class LocalJobOperator(ResumableJobMixin, BaseOperator):
 
     def cancel_job(self, external_id: Any, context: Context) -> None:
         self.client.cancel(external_id)
+
+    def get_watch_arguments(self, context: Context) -> dict[str, Any]:
+        own = {"service_url": self.service_url, "poll_interval": self.poll_interval}
+        return {**own, "command": list(self.command)}
 
     def was_job_created(self) -> bool | None:
         return self._created

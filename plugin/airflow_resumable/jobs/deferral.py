@@ -1,0 +1,166 @@
+# SPDX-FileCopyrightText: 2026 The airflow-resumable authors
+# SPDX-License-Identifier: Apache-2.0
+"""Handing the watching of a job to the triggerer, and taking it back.
+
+The job of a deferred task is on record before the task is deferred. Whatever wakes the task, an event, a
+trigger that failed or a time-out, is no more than a reason to look: only what the service says counts.
+See https://airflow.apache.org/docs/apache-airflow/stable/authoring-and-scheduling/deferring.html
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk.exceptions import TaskDeferralTimeout, TaskDeferred
+
+from airflow_resumable.jobs import errors
+from airflow_resumable.jobs.adapter import Observation
+from airflow_resumable.jobs.steps import Import
+from airflow_resumable.jobs.watch import Watch
+
+if TYPE_CHECKING:
+    from airflow_resumable.jobs.attempt import JobAttempt
+
+_log = logging.getLogger(__name__)
+
+RESUME_METHOD = "resume_job"
+"""The method of `ResumableJobMixin` with which Airflow goes on after a deferral."""
+
+SHORTEST_TIMEOUT = timedelta(seconds=1)
+"""What is left of `execution_timeout` when it has passed before the task could be deferred."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Why a deferred task runs again.
+
+    Args:
+        job: What `Deferral.hand_over` gave to Airflow to keep: external_id and generation. Empty after a
+            failure, since Airflow drops it then.
+        event: The trigger's event, or None.
+        failure: Airflow's error in place of an event: the trigger failed, or timed out.
+    """
+
+    job: Mapping[str, Any] = field(default_factory=dict)
+    event: Mapping[str, Any] | None = None
+    failure: Exception | None = None
+
+
+class Deferral:
+    """The deferred side of one attempt.
+
+    Args:
+        attempt: The attempt.
+        wake: Why the task runs again; None on its first way through `execute`.
+    """
+
+    def __init__(self, attempt: JobAttempt, wake: Wake | None) -> None:
+        self._attempt = attempt
+        self._wake = wake
+
+    @property
+    def may_hand_over(self) -> bool:
+        """Whether the triggerer is to watch: not again after its trigger has failed."""
+        return self._wake is None or self._wake.failure is None
+
+    def hand_over(self) -> NoReturn:
+        """Defer the task; the triggerer watches its current job.
+
+        Raises:
+            TaskDeferred: Always; Airflow's own way of saying so.
+        """
+        from airflow_resumable.jobs.trigger import JobTrigger
+
+        attempt, record = self._attempt, self._attempt.record
+        if record is None:
+            raise AssertionError("a job that is not on record is not handed over")
+        trigger = JobTrigger.for_attempt(attempt, record)
+        attempt.announce("Defer", None, "the triggerer watches the job from here on")
+        attempt.reach("before_defer")
+        raise TaskDeferred(
+            trigger=trigger,
+            method_name=RESUME_METHOD,
+            kwargs={"external_id": record.external_id, "generation": record.generation},
+            timeout=self._time_left(),
+        )
+
+    def _time_left(self) -> timedelta | None:
+        attempt = self._attempt
+        limit: timedelta | None = getattr(attempt.context.get("task"), "execution_timeout", None)
+        started: datetime | None = getattr(attempt.context["ti"], "start_date", None)
+        if limit is None or started is None:
+            return limit
+        # Airflow keeps the start of the attempt over a deferral, so all its parts share one time-out.
+        return max(SHORTEST_TIMEOUT, limit - (datetime.now(UTC) - started))
+
+    def take_back(self) -> Observation | None:
+        """Go on where the trigger stopped.
+
+        Returns:
+            SUCCEEDED or MISSING; None when the record has to be asked what to do next.
+
+        Raises:
+            TaskDeferred: The job still runs.
+            ResumableJobError: What the trigger gave up for, or how the job ended.
+        """
+        attempt, wake = self._attempt, self._wake
+        if wake is None:
+            return None
+        if isinstance(wake.failure, TaskDeferralTimeout):
+            raise wake.failure
+        if attempt.record is None and wake.job:
+            attempt.import_job(
+                Import(
+                    "the record is gone, but the deferred task knows its job",
+                    wake.job["external_id"],
+                    wake.job["generation"],
+                    attempt.max_tries,
+                )
+            )
+        record = attempt.record
+        if record is None or record.phase != "submitted":
+            return None
+        if wake.job and wake.job["generation"] != record.generation:
+            attempt.announce(
+                "Refuse",
+                None,
+                f"the event is one of generation {wake.job['generation']} (job {wake.job['external_id']!r}), "
+                f"on record is generation {record.generation}",
+            )
+            return None
+        attempt.take_over()
+        return self._judge(wake)
+
+    def _judge(self, wake: Wake) -> Observation:
+        attempt, event = self._attempt, wake.event or {}
+        job = f"job {attempt.external_id!r} (generation {attempt.generation})"
+        attempt.seen_alive = bool(event.get("seen_alive", True))
+        if error := event.get("error"):
+            raise _error_of(error)(
+                event.get("message", error), external_id=attempt.external_id, generation=attempt.generation
+            )
+        watch = Watch(attempt)
+        end = watch.look()
+        if end is not None:
+            return end
+        if wake.failure is not None:
+            _log.warning(
+                "%s still runs, but its trigger failed (%s; see the triggerer's log); watching it from this "
+                "worker now",
+                job,
+                wake.failure,
+            )
+            return watch.until_the_end()
+        _log.warning("%s still runs, though the trigger told of its end (%r); deferring again", job, event)
+        self.hand_over()
+
+
+def _error_of(name: str) -> type[errors.ResumableJobError]:
+    found = getattr(errors, name, None)
+    if isinstance(found, type) and issubclass(found, errors.ResumableJobError):
+        return found
+    return errors.ResumableJobError

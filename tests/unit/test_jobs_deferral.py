@@ -1,0 +1,334 @@
+# SPDX-FileCopyrightText: 2026 The airflow-resumable authors
+# SPDX-License-Identifier: Apache-2.0
+"""Deferred tasks: the worker hands the job over, the trigger watches it, the worker takes it back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.bases.operator import TriggerFailureReason
+from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout, TaskDeferred
+
+from airflow_resumable.jobs.deferral import RESUME_METHOD
+from airflow_resumable.jobs.errors import ResumableJobFatal
+from airflow_resumable.jobs.trigger import JobTrigger
+from airflow_resumable.sdk import (
+    JobFailed,
+    JobMissing,
+    JobNotSettled,
+    ResumableJobMixin,
+    StatusBudgetExhausted,
+    StoreUnavailable,
+)
+from airflow_resumable.testing.jobservice.process import JobService
+from airflow_resumable.testing.local_job import LocalJobOperator
+from tests.attempts import FAIL, TaskInstance, requests, started, until_released
+
+
+@dataclass
+class Deferred:
+    """One deferred try: what Airflow keeps of it, as JSON, and the ways in which it goes on."""
+
+    instance: TaskInstance
+    try_number: int
+    path: str
+    arguments: str
+    kwargs: str
+    timeout: timedelta | None
+
+    @property
+    def trigger(self) -> JobTrigger:
+        """The trigger as a triggerer makes it: from what was serialized."""
+        assert self.path == "airflow_resumable.jobs.trigger.JobTrigger"
+        return JobTrigger(**json.loads(self.arguments))
+
+    def event(self) -> dict[str, Any]:
+        """Run the trigger to its end and return its event's payload."""
+
+        async def only_event() -> Any:
+            trigger = self.trigger
+            events = [event async for event in trigger.run()]
+            await trigger.cleanup()
+            (event,) = events
+            return event.payload
+
+        return dict(asyncio.run(only_event()))
+
+    def resume(self, event: Any, **kwargs: Any) -> Any:
+        """Go on in a fresh process's operator, as Airflow does after an event."""
+        return self._resume(RESUME_METHOD, {**json.loads(self.kwargs), "event": event, **kwargs})
+
+    def fail(self, why: TriggerFailureReason) -> Any:
+        """Go on as Airflow does after a trigger that failed or took too long."""
+        return self._resume("__fail__", {"error": why, "traceback": None})
+
+    def _resume(self, method: str, kwargs: dict[str, Any]) -> Any:
+        operator = self.instance.operator(deferrable=True)
+        return operator.resume_execution(method, kwargs, self.instance.context(operator, self.try_number))
+
+
+@pytest.fixture
+def gate(instance: TaskInstance, tmp_path: Path) -> Path:
+    """The file whose coming ends the job; each test's job waits for it."""
+    instance.command = until_released(tmp_path / "gate")
+    instance.ti_id = uuid.uuid4()
+    return tmp_path / "gate"
+
+
+def defer(instance: TaskInstance, try_number: int = 1, **arguments: Any) -> Deferred:
+    """Make an attempt that hands its job over."""
+    with pytest.raises(TaskDeferred) as caught:
+        instance.attempt(try_number, deferrable=True, **arguments)
+    path, serialized = caught.value.trigger.serialize()
+    kwargs = caught.value.kwargs or {}
+    assert caught.value.method_name == RESUME_METHOD
+    return Deferred(
+        instance, try_number, path, json.dumps(serialized), json.dumps(kwargs), caught.value.timeout
+    )
+
+
+def test_a_deferred_job_is_on_record_before_the_worker_lets_go(instance: TaskInstance, gate: Path) -> None:
+    """Its id is stored, and neither trigger nor arguments need more than JSON."""
+    deferred = defer(instance)
+    assert instance.record["phase"] == "submitted"
+    assert json.loads(deferred.kwargs) == {"external_id": instance.record["external_id"], "generation": 1}
+
+
+def test_a_deferred_job_ends_with_the_result_of_an_undisturbed_one(
+    service: JobService, instance: TaskInstance, gate: Path
+) -> None:
+    """One submit, no cancel, the same return value, the outcome on record."""
+    deferred = defer(instance)
+    gate.touch()
+    event = deferred.event()
+    assert (event["generation"], event["status"]) == (1, "SUCCEEDED")
+    assert deferred.resume(event) == {"rows": 7}
+    assert (len(requests(service, "submit")), requests(service, "cancel")) == (1, [])
+    assert instance.record["phase"] == "succeeded"
+
+
+def test_a_triggerer_that_restarts_neither_cancels_nor_loses_the_job(
+    service: JobService, instance: TaskInstance, gate: Path
+) -> None:
+    """Case 32: the trigger's coroutine is cancelled, and another one made from the same arguments."""
+    deferred = defer(instance)
+
+    async def cancelled_in_mid_run() -> None:
+        trigger = deferred.trigger
+        before = len(requests(service, "status"))
+        task = asyncio.ensure_future(anext(trigger.run()))
+        while len(requests(service, "status")) == before:
+            await asyncio.sleep(0.02)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await trigger.cleanup()
+
+    asyncio.run(cancelled_in_mid_run())
+    assert requests(service, "cancel") == []
+    gate.touch()
+    assert deferred.resume(deferred.event()) == {"rows": 7}
+    assert len(started(service)) == 1
+
+
+def test_an_event_of_an_older_generation_is_refused(
+    service: JobService, instance: TaskInstance, gate: Path
+) -> None:
+    """It says nothing about the job on record, so that one is handed over again."""
+    deferred = defer(instance)
+    with pytest.raises(TaskDeferred) as again:
+        deferred.resume({"generation": 0, "status": "FAILED"}, generation=0, external_id="older")
+    assert again.value.kwargs == {"external_id": instance.record["external_id"], "generation": 1}
+    assert len(started(service)) == 1
+
+
+def test_an_event_that_comes_too_early_defers_again(
+    service: JobService, instance: TaskInstance, gate: Path
+) -> None:
+    """Only the service's word counts, not the event's."""
+    deferred = defer(instance)
+    with pytest.raises(TaskDeferred):
+        deferred.resume({"generation": 1, "status": "SUCCEEDED", "seen_alive": True})
+    assert len(started(service)) == 1
+
+
+def test_a_deferred_job_that_failed_ends_the_try_and_the_next_one_starts_another(
+    service: JobService, instance: TaskInstance, gate: Path
+) -> None:
+    """As in a worker: the failure is this try's, the next generation the next try's."""
+    instance.command = FAIL
+    deferred = defer(instance)
+    with pytest.raises(JobFailed, match="ended as 'FAILED'"):
+        deferred.resume(deferred.event())
+    assert (len(started(service)), instance.record["phase"]) == (1, "failed")
+    instance.ti_id = uuid.uuid4()
+    defer(instance, try_number=2)
+    assert len(started(service)) == 2
+
+
+def test_a_job_that_the_service_lost_while_deferred_is_missing(
+    service: JobService, instance: TaskInstance, gate: Path
+) -> None:
+    """By on_missing=fail nothing is submitted."""
+    deferred = defer(instance)
+    service.client().forget(instance.record["external_id"])
+    event = deferred.event()
+    with pytest.raises(JobMissing):
+        deferred.resume(event)
+    assert len(started(service)) == 1
+
+
+def test_a_failed_trigger_hands_the_job_back_to_the_worker(
+    service: JobService, instance: TaskInstance, gate: Path
+) -> None:
+    """A triggerer without this package costs a worker slot, not the job."""
+    deferred = defer(instance)
+    gate.touch()
+    assert deferred.fail(TriggerFailureReason.TRIGGER_FAILURE) == {"rows": 7}
+    assert (len(started(service)), requests(service, "cancel")) == (1, [])
+
+
+@pytest.mark.parametrize(("try_number", "cancels"), [(1, 0), (3, 1)])
+def test_a_timeout_while_deferred_keeps_the_job_but_on_the_last_try(
+    service: JobService, instance: TaskInstance, gate: Path, try_number: int, cancels: int
+) -> None:
+    """`on_timeout` and `on_final_failure` hold for a deferred task too."""
+    deferred = defer(instance, try_number)
+    with pytest.raises(TaskDeferralTimeout):
+        deferred.fail(TriggerFailureReason.TRIGGER_TIMEOUT)
+    assert len(requests(service, "cancel")) == cancels
+    assert len(started(service)) == 1
+
+
+def test_the_parts_of_a_deferred_try_share_one_execution_timeout(instance: TaskInstance, gate: Path) -> None:
+    """What has passed before the deferral is taken off."""
+    operator = instance.operator(deferrable=True, execution_timeout=timedelta(hours=1))
+    context = instance.context(operator, 1)
+    context["ti"].start_date = datetime.now(UTC) - timedelta(minutes=40)
+    with pytest.raises(TaskDeferred) as caught:
+        operator.execute(context)
+    assert caught.value.timeout is not None
+    assert timedelta(minutes=19) < caught.value.timeout <= timedelta(minutes=20)
+
+
+def test_a_used_up_budget_in_the_trigger_fails_the_try_and_leaves_the_job(
+    service: JobService, instance: TaskInstance, gate: Path
+) -> None:
+    """The same budget as in a worker, even on the last try."""
+    instance.policy = {"status_error_budget": 0.2}
+    deferred = defer(instance, try_number=3)
+    service.client().add_fault("status", "unavailable", times=0)
+    event = deferred.event()
+    service.client().clear_faults()
+    with pytest.raises(StatusBudgetExhausted, match="no good answer") as caught:
+        deferred.resume(event)
+    assert caught.value.external_id == instance.record["external_id"]
+    assert requests(service, "cancel") == []
+
+
+def test_bad_answers_within_the_budget_dont_end_the_trigger(
+    service: JobService, instance: TaskInstance, gate: Path
+) -> None:
+    """Three 503s, then the end of the job."""
+    deferred = defer(instance)
+    service.client().add_fault("status", "unavailable", times=3)
+    gate.touch()
+    assert deferred.event()["status"] == "SUCCEEDED"
+
+
+def test_a_job_that_never_stops_stopping_ends_the_trigger(
+    service: JobService, instance: TaskInstance, gate: Path
+) -> None:
+    """`stopping_timeout` holds in the triggerer too; nothing is submitted."""
+    instance.policy = {"stopping_timeout": 0.2}
+    deferred = defer(instance)
+    service.client().add_fault("cancel", "slow_stop", seconds=60)
+    service.client().cancel(instance.record["external_id"])
+    event = deferred.event()
+    with pytest.raises(JobNotSettled, match="STOPPING"):
+        deferred.resume(event)
+    assert len(started(service)) == 1
+
+
+def test_a_record_deleted_while_deferred_is_made_again(
+    service: JobService, instance: TaskInstance, gate: Path
+) -> None:
+    """The deferred task knows its job by what Airflow kept for it, so nothing is submitted."""
+    deferred = defer(instance)
+    instance.store.clear()
+    gate.touch()
+    assert deferred.resume(deferred.event()) == {"rows": 7}
+    assert len(started(service)) == 1
+
+
+def test_a_store_that_is_down_at_the_resume_never_runs_the_job_again(
+    service: JobService, instance: TaskInstance, gate: Path
+) -> None:
+    """Not even with on_store_down=submit: the job exists."""
+    instance.policy = {"on_store_down": "submit"}
+    deferred = defer(instance)
+
+    class Down:
+        def get(self, key: str, default: Any = None) -> Any:
+            raise BrokenPipeError("no supervisor")
+
+        set = delete = get
+
+    operator = instance.operator(deferrable=True)
+    context = instance.context(operator, 1, Down())
+    with pytest.raises(StoreUnavailable):
+        operator.resume_execution(RESUME_METHOD, {**json.loads(deferred.kwargs), "event": {}}, context)
+    assert len(started(service)) == 1
+
+
+def test_a_retry_after_a_crash_in_the_resumed_part_reconnects(
+    service: JobService, instance: TaskInstance, gate: Path
+) -> None:
+    """The next try finds the job on record and defers again without a submit."""
+    defer(instance)
+    instance.ti_id = uuid.uuid4()
+    second = defer(instance, try_number=2)
+    gate.touch()
+    assert second.resume(second.event()) == {"rows": 7}
+    assert len(started(service)) == 1
+
+
+def test_an_adapter_that_the_triggerer_cant_make_is_refused(instance: TaskInstance, gate: Path) -> None:
+    """Before anything is started: without the method, with its name."""
+
+    class NotDeferrable(LocalJobOperator):
+        get_watch_arguments: Any = ResumableJobMixin.get_watch_arguments
+
+    instance.operator_class = NotDeferrable
+    with pytest.raises(TypeError, match="get_watch_arguments"):
+        instance.attempt(deferrable=True)
+
+
+def test_a_class_of_a_dag_file_is_refused_with_the_remedy(
+    service: JobService, instance: TaskInstance, gate: Path
+) -> None:
+    """The triggerer parses no Dag files, so it could not find the class."""
+
+    class Local(LocalJobOperator):
+        pass
+
+    instance.operator_class = Local
+    with pytest.raises(ResumableJobFatal, match="move it to a module"):
+        instance.attempt(deferrable=True)
+    assert started(service) == []
+
+
+def test_a_trigger_error_that_is_not_ours_stays_airflows(instance: TaskInstance, gate: Path) -> None:
+    """Without ``deferrable`` nothing was deferred by us."""
+    operator = instance.operator()
+    with pytest.raises(TaskDeferralError):
+        operator.resume_execution(
+            "__fail__", {"error": TriggerFailureReason.TRIGGER_FAILURE}, instance.context(operator, 1)
+        )
