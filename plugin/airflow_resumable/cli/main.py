@@ -10,60 +10,23 @@ imports this module at every start.
 from __future__ import annotations
 
 import argparse
-import importlib
+import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from airflow_resumable.cli.command import PROG, Argument, Command, Group
+from airflow_resumable.cli.jobs_commands import JOBS
 
 if TYPE_CHECKING:
     from airflow.cli.cli_config import CLICommand
 
-PROG: Final = "airflow-resumable"
 GROUP: Final = "resumable"
 _ABOUT: Final = "External jobs started exactly once, watched to their end, whatever dies in between"
 
-# What a shell reports for a process that SIGINT ended.
-_INTERRUPTED: Final = 130
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """One argument of a command: its flags, and what ``argparse`` is told about it."""
-
-    flags: tuple[str, ...]
-    options: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One command.
-
-    Attributes:
-        name: The word on the command line.
-        help: One line, without a full stop.
-        target: ``module:function``; takes the parsed arguments and returns the exit status.
-        arguments: The command's arguments.
-    """
-
-    name: str
-    help: str
-    target: str
-    arguments: tuple[Argument, ...] = ()
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Import the command's module and run it; Ctrl-C ends it without a traceback."""
-        module, _, function = self.target.partition(":")
-        try:
-            run: Callable[[argparse.Namespace], int] = getattr(importlib.import_module(module), function)
-            return run(args)
-        except KeyboardInterrupt:
-            print(f"{PROG} {self.name}: interrupted", file=sys.stderr)
-            return _INTERRUPTED
-
-
-COMMANDS: Final = (
+COMMANDS: Final[tuple[Command | Group, ...]] = (
     Command(
         name="demo",
         help="Kill real workers of a real Airflow and count the jobs, stock against resumable",
@@ -103,6 +66,7 @@ COMMANDS: Final = (
             ),
         ),
     ),
+    JOBS,
     Command(
         name="version",
         help="Print the versions of this package, of Airflow and of Python",
@@ -116,15 +80,26 @@ def build_parser() -> argparse.ArgumentParser:
     from rich_argparse import RichHelpFormatter
 
     parser = argparse.ArgumentParser(prog=PROG, description=_ABOUT, formatter_class=RichHelpFormatter)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        sub = commands.add_parser(
-            command.name, help=command.help, description=command.help, formatter_class=RichHelpFormatter
+    _add(parser, COMMANDS, RichHelpFormatter)
+    return parser
+
+
+def _add(
+    parser: argparse.ArgumentParser,
+    commands: Sequence[Command | Group],
+    formatter: type[argparse.HelpFormatter],
+) -> None:
+    words = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in commands:
+        sub = words.add_parser(
+            command.name, help=command.help, description=command.help, formatter_class=formatter
         )
+        if isinstance(command, Group):
+            _add(sub, command.commands, formatter)
+            continue
         for argument in command.arguments:
             sub.add_argument(*argument.flags, **argument.options)
         sub.set_defaults(run=command.run)
-    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -141,7 +116,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     args = build_parser().parse_args(argv)
     run: Callable[[argparse.Namespace], int] = args.run
-    return run(args)
+    status = run(args)
+    if argv is None:
+        _leave(status)
+    return status
+
+
+def _leave(status: int) -> None:
+    """End this process now when a thread that somebody left behind would keep it from ending."""
+    others = [one for one in threading.enumerate() if one is not threading.main_thread() and not one.daemon]
+    if others:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
 
 
 def airflow_commands() -> list[CLICommand]:
@@ -149,24 +136,24 @@ def airflow_commands() -> list[CLICommand]:
 
     See https://airflow.apache.org/docs/apache-airflow-providers/core-extensions/cli-commands.html
     """
+    from airflow.cli.cli_config import GroupCommand
+
+    return [GroupCommand(name=GROUP, help=_ABOUT, subcommands=[_for_airflow(one) for one in COMMANDS])]
+
+
+def _for_airflow(command: Command | Group) -> CLICommand:
     from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand
 
+    if isinstance(command, Group):
+        words = [_for_airflow(one) for one in command.commands]
+        return GroupCommand(name=command.name, help=command.help, subcommands=words)
     arg: Callable[..., Arg] = Arg
-    return [
-        GroupCommand(
-            name=GROUP,
-            help=_ABOUT,
-            subcommands=[
-                ActionCommand(
-                    name=command.name,
-                    help=command.help,
-                    func=_exit_with_status_of(command),
-                    args=[arg(flags=argument.flags, **argument.options) for argument in command.arguments],
-                )
-                for command in COMMANDS
-            ],
-        )
-    ]
+    return ActionCommand(
+        name=command.name,
+        help=command.help,
+        func=_exit_with_status_of(command),
+        args=[arg(flags=argument.flags, **argument.options) for argument in command.arguments],
+    )
 
 
 def print_version(args: argparse.Namespace) -> int:
