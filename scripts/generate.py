@@ -10,14 +10,20 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from airflow_resumable.cli import demo_record
+from airflow_resumable.cli.command import PROG, Argument, Command, Group
+from airflow_resumable.cli.main import COMMANDS, GROUP
 from airflow_resumable.integration.provider_info import get_provider_info
+from airflow_resumable.testing.soak import report
 
 ROOT = Path(__file__).resolve().parents[1]
+_SOAK = "docs/_generated/soak.json"
 _NOTICE = "<!-- Written by `make generate`. Change the code instead. -->\n"
 
 
@@ -40,19 +46,108 @@ def config_reference() -> str:
     return "\n".join(parts)
 
 
+def cli_reference() -> str:
+    """The reference of every command: its arguments and its exit statuses."""
+    parts = [_NOTICE]
+    for words, command in _commands((), COMMANDS):
+        name = " ".join(words)
+        usage = " ".join(_usage(argument) for argument in command.arguments)
+        parts.append(f"## `{name}`\n\n{command.help}.\n")
+        parts.append(f"```text\n{PROG} {name} {usage}".rstrip() + f"\nairflow {GROUP} {name} ...\n```\n")
+        if command.arguments:
+            rows = "\n".join(_row(argument) for argument in command.arguments)
+            parts.append(f"| argument | what it does |\n|:---|:---|\n{rows}\n")
+        if command.statuses:
+            rows = "\n".join(f"| {status} | {meaning} |" for status, meaning in command.statuses)
+            parts.append(f"| exit status | when |\n|:---|:---|\n{rows}\n")
+    return "\n".join(parts)
+
+
+def _commands(
+    words: tuple[str, ...], commands: tuple[Command | Group, ...]
+) -> Iterator[tuple[tuple[str, ...], Command]]:
+    for command in commands:
+        if isinstance(command, Group):
+            yield from _commands((*words, command.name), command.commands)
+        else:
+            yield (*words, command.name), command
+
+
+def _usage(argument: Argument) -> str:
+    text = _spelled(argument)
+    return f"[{text}]" if argument.flags[0].startswith("-") else text
+
+
+def _spelled(argument: Argument) -> str:
+    options = argument.options
+    if not argument.flags[0].startswith("-"):
+        return str(options.get("metavar", argument.flags[0]))
+    if options.get("action") == "store_true":
+        return argument.flags[0]
+    value = options.get("metavar") or "{" + ",".join(options.get("choices", ())) + "}"
+    more = " ..." if options.get("nargs") == "+" else ""
+    return f"{argument.flags[0]} {value}{more}"
+
+
+def _row(argument: Argument) -> str:
+    return f"| `{_spelled(argument)}` | {argument.options['help']} |"
+
+
 def readme() -> str:
-    """The README, with what the last run of the demo came to between its markers."""
-    begin, end = "<!-- crash-table:begin -->\n", "<!-- crash-table:end -->\n"
+    """The README, with what the last runs of the demo and the soak came to between its markers."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = _between(text, "crash-table", demo_record.markdown(ROOT / "docs/_generated/demo.json"))
+    return _between(text, "soak", report.sentence(ROOT / _SOAK))
+
+
+def _between(text: str, name: str, content: str) -> str:
+    begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->\n"
     before, found_begin, rest = text.partition(begin)
     _, found_end, after = rest.partition(end)
     if not found_begin or not found_end:
-        raise ValueError("README.md has no crash-table:begin and crash-table:end, each on a line of its own")
-    return f"{before}{begin}{demo_record.markdown(ROOT / 'docs/_generated/demo.json')}{end}{after}"
+        raise ValueError(f"README.md has no {name}:begin and {name}:end, each on a line of its own")
+    return f"{before}{begin}{content}{end}{after}"
+
+
+def soak() -> str:
+    """What the last soak came to."""
+    return f"{_NOTICE}\n{report.markdown(ROOT / _SOAK)}"
+
+
+def events() -> str:
+    """What happens to the job, by event and Airflow version, as tests/stack/test_kill_table.py saw it."""
+    recorded = [
+        json.loads(file.read_text(encoding="utf-8"))
+        for file in sorted((ROOT / "docs/_generated").glob("events-*.json"))
+    ]
+    versions = [run["airflow"] for run in recorded]
+    lines = [
+        _NOTICE,
+        f"| event | policy | {' | '.join(f'Airflow {one}' for one in versions)} |",
+        "|---|---|" + "---|" * len(versions),
+    ]
+    for name, first in (recorded[0]["events"] if recorded else {}).items():
+        cells = [_event(run["events"].get(name)) for run in recorded]
+        lines.append(f"| {first['title']} | {first['policy'] or 'default'} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _event(outcome: dict[str, Any] | None) -> str:
+    if outcome is None:
+        return "not recorded"
+    counts = [_count(outcome["started"], "job"), _count(outcome["cancels"], "cancel")]
+    return f"**{outcome['job']}**, task {outcome['state']}, {', '.join(counts)}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 GENERATORS: dict[str, Callable[[], str]] = {
     "docs/_generated/config.md": config_reference,
+    "docs/_generated/cli.md": cli_reference,
+    "docs/_generated/events.md": events,
+    "docs/_generated/soak.md": soak,
     "README.md": readme,
 }
 
