@@ -113,13 +113,26 @@ def test_two_cases_end_with_the_table_and_status_0(tmp_path: Path) -> None:
         assert demo.end() == 0, demo.text
         assert row(demo, "before-id") == ["before-id", *STOCK_DOUBLED, *OURS]
         assert row(demo, "sigterm") == ["sigterm", *STOCK_CANCELLED, *OURS]
-        assert "Exit status 0 (else 1): ours had one job, no cancel and success in every case." in demo.text
+        assert "Exit status 0 (else 1): ours came to what is right in every case." in demo.text
         assert "\x1b" not in demo.text
         assert "mid-poll" not in demo.text
         assert len(demo.started) > 5
         assert demo.left_behind() == []
         # Not even a record: other cases were not run.
         assert list(tmp_path.iterdir()) == []
+
+
+def test_a_user_time_and_a_split_brain_end_as_they_must(tmp_path: Path) -> None:
+    """Clears, a mark, a time-out, a SIGSTOP and a forgotten job: what the service counted, stock and ours."""
+    cases = "clear-done,clear-live,mark-fail,time-out,split,forgotten"
+    with Demo(tmp_path, "--cases", cases) as demo:
+        assert demo.end() == 0, demo.text
+        assert row(demo, "clear-done")[-4:] == ["2", "2", "0", "success"]
+        assert row(demo, "clear-live")[-4:] == ["2", "2", "1", "success"]
+        assert row(demo, "mark-fail")[-4:] == ["1", "1", "1", "failed"]
+        assert row(demo, "time-out") == ["time-out", *STOCK_CANCELLED, *OURS]
+        assert row(demo, "split")[-4:] == OURS
+        assert row(demo, "forgotten")[-4:] == ["1", "1", "0", "failed"]
 
 
 def test_ctrl_c_in_the_middle_of_the_cases_leaves_nothing(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def _verdict(console: Console, cases: Sequence[Case], outcomes: Mapping[tuple[st
             console.print(f"  {one}", markup=False)
         return _NOT_RIGHT
     window = " (* two are allowed: the stated window)" if any(one.window for one in cases) else ""
-    console.print(f"Exit status 0 (else 1): ours had one job{window}, no cancel and success in every case.")
+    console.print(f"Exit status 0 (else 1): ours came to what is right in every case{window}.")
     return 0
 
 

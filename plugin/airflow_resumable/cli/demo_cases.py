@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Side = Literal["stock", "ours"]
+Deed = Literal["", "clear", "clear_done", "mark_failed", "time_out", "forget"]
 SIDES: Final[tuple[Side, ...]] = ("stock", "ours")
 
 
@@ -20,9 +21,14 @@ class Case:
         name: As on the command line and in the table.
         title: What happens, in words.
         point: The crash point at which `action` is taken or the service is spoiled; None: from the start.
-        action: A kill, as `airflow_resumable.testing.crash.CrashController.on` names it; empty: the service
-            is spoiled instead.
-        fault: How the service is spoiled, in a few words.
+        action: A kill or ``hold``, as `airflow_resumable.testing.crash.CrashController.on` names it; empty:
+            the service is spoiled instead.
+        deed: What a user or time does: ``clear``, ``mark_failed`` and ``forget`` to a task that is held at
+            the point, ``clear_done`` to one that has succeeded, ``time_out`` to one that polls.
+        fault: What is done, if that isn't a kill, in a few words.
+        jobs: How many jobs are right.
+        cancels: How many cancel requests are right.
+        state: The end state that is right.
         recorded: Whether the job's id is on record when it happens, so that nothing may be submitted any
             more.
         window: Whether the service leaves a window here that our operator states and can't always close.
@@ -32,7 +38,11 @@ class Case:
     title: str
     point: str | None = None
     action: str = ""
+    deed: Deed = ""
     fault: str = ""
+    jobs: int = 1
+    cancels: int = 0
+    state: str = "success"
     recorded: bool = True
     window: bool = False
 
@@ -65,6 +75,54 @@ STATUS_503: Final = Case(
     "three status requests in a row are answered with 503",
     "mid_poll",
     fault="3 status requests: 503",
+)
+CLEAR_DONE: Final = Case(
+    "clear-done",
+    "a user clears the task after it has succeeded: the job is to run again, once",
+    deed="clear_done",
+    fault="cleared after success",
+    jobs=2,
+)
+CLEAR_LIVE: Final = Case(
+    "clear-live",
+    "a user clears the task while it polls its job: that one is to be cancelled, a new one to run",
+    "mid_poll",
+    "hold",
+    deed="clear",
+    fault="cleared while running",
+    jobs=2,
+    cancels=1,
+)
+MARK_FAILED: Final = Case(
+    "mark-fail",
+    "a user marks the task failed while it polls its job: the job is to be cancelled",
+    "mid_poll",
+    "hold",
+    deed="mark_failed",
+    fault="marked failed",
+    cancels=1,
+    state="failed",
+)
+TIME_OUT: Final = Case(
+    "time-out",
+    "`execution_timeout` strikes while the job runs, and tries are left",
+    deed="time_out",
+    fault="execution_timeout",
+)
+SPLIT: Final = Case(
+    "split",
+    "SIGSTOP of worker and supervisor; both wake up when the next try is at work",
+    "mid_poll",
+    "stop_both",
+)
+FORGOTTEN: Final = Case(
+    "forgotten",
+    "the service forgets the running job: nobody can say how it ended, so none is to be started",
+    "mid_poll",
+    "hold",
+    deed="forget",
+    fault="job forgotten",
+    state="failed",
 )
 
 
@@ -115,19 +173,20 @@ def choose(cases: Sequence[Case], names: Sequence[str] | None) -> list[Case]:
 def breaches(case: Case, ours: Outcome) -> list[str]:
     """Return what our side of a case did that it must never do; empty when all is well.
 
-    The rules are the laws of the job protocol: one job and success; once its id was on record no further
-    submit; no cancel, since none of the cases is a user's wish.
+    The rules are the laws of the job protocol, and what the case says is right: so many jobs, so many
+    cancels, that end state; and once an id was on record, no further submit for its job.
     """
-    most_jobs = 2 if case.window else 1
+    most_jobs = case.jobs + case.window
     found = []
-    if not 1 <= ours.jobs <= most_jobs:
+    if not case.jobs <= ours.jobs <= most_jobs:
         found.append(f"{_many(ours.jobs, 'job')} started, {most_jobs} is right")
-    if case.recorded and ours.submits != 1:
-        found.append(f"{_many(ours.submits, 'submit request')}, 1 is right once the job's id is on record")
-    if ours.cancels:
-        found.append(f"{_many(ours.cancels, 'cancel request')}, none is right")
-    if ours.state != "success":
-        found.append(f"the task's end state is {ours.state!r}, 'success' is right")
+    if case.recorded and ours.submits != case.jobs:
+        right = f"{case.jobs} is right once the job's id is on record"
+        found.append(f"{_many(ours.submits, 'submit request')}, {right}")
+    if ours.cancels != case.cancels:
+        found.append(f"{_many(ours.cancels, 'cancel request')}, {case.cancels or 'none'} is right")
+    if ours.state != case.state:
+        found.append(f"the task's end state is {ours.state!r}, {case.state!r} is right")
     return [f"{case.name}: {one}" for one in found]
 
 

@@ -27,6 +27,9 @@ class Lane:
         state: The task's state by Airflow's API, None before it has one.
         trouble_at: When that happened which the case is about, seconds since the epoch.
         told: Whether the job was told to end.
+        decided: Whether it was said what was done after the trouble.
+        stopped: Where its worker was stopped, until that goes on.
+        woken_at: When it went on, by the monotonic clock.
     """
 
     case: Case
@@ -35,6 +38,9 @@ class Lane:
     state: str | None = None
     trouble_at: float | None = None
     told: bool = False
+    decided: bool = False
+    stopped: Event | None = None
+    woken_at: float | None = None
 
     @property
     def key(self) -> tuple[str, Side]:
@@ -44,13 +50,13 @@ class Lane:
     @property
     def ended(self) -> bool:
         """Whether Airflow is done with the task."""
-        return self.state in _ENDED
+        return self.state in _ENDED and not (self.case.deed == "clear_done" and self.trouble_at is None)
 
     def is_past_trouble(self, event: Event) -> bool:
         """Say whether a worker that polls shows that the task got over what the case is about."""
         if event.point != "mid_poll" or self.trouble_at is None:
             return False
-        if not self.case.action:
+        if not self.case.action and not self.case.deed:
             return event.at > self.trouble_at
         # A killed supervisor's worker polls on in the first try.
         return (event.try_number or 0) > 1
@@ -61,7 +67,7 @@ def killed(event: Event) -> str | None:
     signals = SIGNALS.get(event.action, [])
     if not signals:
         return None
-    ((who, number),) = signals
+    who, number = signals[-1]
     target = f"worker {event.pid}" if who == "task" else f"supervisor {event.ppid}"
     return f"{number.name} {target} {event.point}"
 

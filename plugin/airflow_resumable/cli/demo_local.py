@@ -13,18 +13,37 @@ from typing import Any, Self
 
 from airflow_resumable.cli.demo_cases import (
     BEFORE_ID,
+    CLEAR_DONE,
+    CLEAR_LIVE,
+    FORGOTTEN,
     LOST_REPLY,
+    MARK_FAILED,
     MID_POLL,
     SIGTERM,
+    SPLIT,
     STATUS_503,
     SUPERVISOR,
+    TIME_OUT,
     Case,
 )
 from airflow_resumable.cli.demo_lanes import Lane
 from airflow_resumable.testing.demo import LOCAL_JOBS
 from airflow_resumable.testing.jobservice.process import JobService
 
-CASES = (BEFORE_ID, MID_POLL, SUPERVISOR, SIGTERM, LOST_REPLY, STATUS_503)
+CASES = (
+    BEFORE_ID,
+    MID_POLL,
+    SUPERVISOR,
+    SIGTERM,
+    LOST_REPLY,
+    STATUS_503,
+    CLEAR_DONE,
+    CLEAR_LIVE,
+    MARK_FAILED,
+    TIME_OUT,
+    SPLIT,
+    FORGOTTEN,
+)
 _SPOILED = {LOST_REPLY.name: ("submit", "lost_reply", 1), STATUS_503.name: ("status", "unavailable", 3)}
 
 # Ends when its gate is there; without one it fails after about three minutes instead of staying for ever.
@@ -52,7 +71,7 @@ class LocalJobs:
     cases: Sequence[Case] = CASES
     dag_file = LOCAL_JOBS
     at_once = len(CASES)
-    slots = 6
+    slots = 8
     patience = 90.0
     environment: Mapping[str, str] = {}
     versions: Mapping[str, str] = {}
@@ -74,8 +93,8 @@ class LocalJobs:
         self._running.close()
 
     def dag_id(self, case: Case) -> str:
-        """Return the Dag whose runs are the cases."""
-        return "demo_local"
+        """Return the Dag whose runs are the cases; a time-out needs one of its own."""
+        return "demo_local_time_out" if case is TIME_OUT else "demo_local"
 
     def prepare(self, lane: Lane) -> dict[str, Any]:
         """Return service and script; a lost reply is due at once."""
@@ -89,7 +108,10 @@ class LocalJobs:
         }
 
     def spoil(self, lane: Lane) -> None:
-        """Make the service answer the next status requests about the lane's job with 503."""
+        """Make the service forget the lane's job, or answer the next status requests about it with 503."""
+        if lane.case is FORGOTTEN:
+            self._service(lane).client().forget(self._jobs(lane)[0])
+            return
         verb, kind, times = _SPOILED[lane.case.name]
         service = self._service(lane)
         service.client().add_fault(verb, kind, times=times, job=self._jobs(lane)[0])

@@ -20,6 +20,7 @@ _WINDOW = (
     "\\* In the window that Spark standalone leaves open; two jobs would not fail the demo here. See "
     "[what remains open](docs/operators/spark_submit.md)."
 )
+_LOCAL_ONLY = "The other six cases run on the local job service only."
 _VALUES = ("jobs", "submits", "cancels", "state")
 
 
@@ -108,4 +109,6 @@ def _table(system: str, record: Mapping[str, Any]) -> str:
         lines.append(f"| {' | '.join(cells)} |")
     if any(case["window"] for case in record["cases"]):
         lines += ["", _WINDOW]
+    if system == "spark":
+        lines += ["", _LOCAL_ONLY]
     return "\n".join(lines) + "\n"

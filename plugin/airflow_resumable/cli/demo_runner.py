@@ -19,8 +19,11 @@ from airflow_resumable.testing.errors import StackError
 from airflow_resumable.testing.stack import AirflowStack
 
 _LOOK_EVERY = 0.3
+_ASK_AGAIN = 20
+_WOKEN_ENDS_WITHIN = 12.0
+"""Seconds that a woken worker has to show what it does before its job is told to end."""
 # A worker whose supervisor was killed may see its job's end last; what it does then counts too.
-_ORPHANS_END_WITHIN = 5.0
+_ORPHANS_END_WITHIN = 10.0
 
 
 class DemoRunner:
@@ -71,7 +74,7 @@ class DemoRunner:
         for lane in lanes:
             self._arm(lane)
             lane.began = time.monotonic()
-        self._stack.trigger(self._system.dag_id(case), case.name, conf)
+        self._ask(lambda: self._stack.trigger(self._system.dag_id(case), case.name, conf))
 
     def _is_running(self, lane: Lane) -> bool:
         return (
@@ -105,7 +108,8 @@ class DemoRunner:
         events = self._crash.events[self._seen :]
         self._seen += len(events)
         for lane in self._lanes.values():
-            if lane.began is not None and not lane.case.action and lane.trouble_at is None:
+            spoiled = not lane.case.action and not lane.case.deed
+            if lane.began is not None and spoiled and lane.trouble_at is None:
                 lane.trouble_at = self._system.spoiled_at(lane)
                 if lane.trouble_at is not None:
                     self._progress.say(lane, "killed", lane.case.fault)
@@ -114,35 +118,98 @@ class DemoRunner:
             if lane_of_event is not None:
                 self._take(lane_of_event, event)
         self._take_states()
+        self._clear_the_done()
+        self._go_on_after_waking()
         self._lose_patience()
 
     def _take(self, lane: Lane, event: Event) -> None:
         what = killed(event)
-        if what is not None:
+        if event.action == "hold":
+            self._do(lane)
+            self._crash.release(event)
+        elif what is not None:
             lane.trouble_at = event.at
+            lane.stopped = event if event.action.startswith("stop_") else None
             self._progress.say(lane, "killed", what)
-        elif lane.is_past_trouble(event) and not lane.told:
-            self._say_decision(lane, event.try_number or 0)
+        elif lane.case.deed == "clear_done" and event.point == "mid_poll":
             self._tell(lane)
+        elif lane.case.deed == "time_out" and (event.try_number or 0) > 1 and lane.trouble_at is None:
+            self._befalls(lane, event.at)
+        if lane.is_past_trouble(event) and not lane.told:
+            if lane.stopped and lane.woken_at is None:
+                lane.woken_at = time.monotonic()
+                self._crash.resume(lane.stopped)
+            elif not lane.stopped:
+                self._say_decision(lane, event.try_number or 0)
+                self._tell(lane)
+
+    def _do(self, lane: Lane) -> None:
+        dag, run, task = self._system.dag_id(lane.case), *lane.key
+        self._befalls(lane, time.time())
+        match lane.case.deed:
+            case "clear":
+                self._ask(lambda: self._stack.clear(dag, run, task))
+            case "mark_failed":
+                self._ask(lambda: self._stack.mark(dag, run, task, "failed"))
+            case _:
+                self._system.spoil(lane)
+
+    def _befalls(self, lane: Lane, at: float) -> None:
+        lane.trouble_at = at
+        self._progress.say(lane, "killed", lane.case.fault)
+
+    def _ask(self, call: Callable[[], Any]) -> Any:
+        for _ in range(_ASK_AGAIN):
+            try:
+                return call()
+            except StackError as error:
+                # SQLite's "database is locked" comes as a 500, with nothing done.
+                if ": 500 " not in str(error):
+                    raise
+                time.sleep(_LOOK_EVERY)
+        return call()
 
     def _take_states(self) -> None:
-        found = self._stack.request("GET", "/dags/~/dagRuns/~/taskInstances", params={"limit": 100})
+        params = {"limit": 100}
+        found = self._ask(
+            lambda: self._stack.request("GET", "/dags/~/dagRuns/~/taskInstances", params=params)
+        )
         for one in found["task_instances"]:
             lane = self._lanes.get((one["dag_run_id"], one["task_id"]))
             if lane is not None and not lane.ended:
                 lane.state = one["state"]
                 self._take_end(lane, int(one["try_number"]))
 
+    def _clear_the_done(self) -> None:
+        both = [lane for lane in self._lanes.values() if lane.case.deed == "clear_done"]
+        if both and all(lane.state in ("success", "failed") and lane.trouble_at is None for lane in both):
+            case = both[0].case
+            self._ask(lambda: self._stack.clear(self._system.dag_id(case), case.name))
+            for lane in both:
+                lane.state = None
+                self._befalls(lane, time.time())
+
+    def _go_on_after_waking(self) -> None:
+        for lane in self._lanes.values():
+            event = lane.stopped
+            if event is None or lane.woken_at is None:
+                continue
+            late = time.monotonic() > lane.woken_at + _WOKEN_ENDS_WITHIN
+            if late or not _runs(event.pid, event.started[event.pid]):
+                lane.stopped = None
+
     def _take_end(self, lane: Lane, try_number: int) -> None:
         if not lane.ended:
             return
-        if lane.trouble_at is not None and not lane.told:
+        if lane.trouble_at is not None and not lane.decided:
             # No worker of this try has polled: it found the job ended, or gave up.
             self._say_decision(lane, try_number)
-        self._tell(lane)
+        if lane.case.state != "failed":
+            self._tell(lane)
         self._progress.say(lane, "end", str(lane.state))
 
     def _say_decision(self, lane: Lane, try_number: int) -> None:
+        lane.decided = True
         self._progress.say(lane, "then", f"try {try_number}: {self._system.decision(lane, try_number)}")
 
     def _tell(self, lane: Lane) -> None:
@@ -152,7 +219,7 @@ class DemoRunner:
     def _lose_patience(self) -> None:
         latest = time.monotonic() - self._system.patience
         for lane in self._lanes.values():
-            if lane.began is not None and lane.began < latest and not lane.told:
+            if lane.began is not None and lane.began < latest and not lane.told and not lane.ended:
                 self._progress.say(lane, "then", f"nothing for {self._system.patience:.0f} s")
                 self._tell(lane)
 

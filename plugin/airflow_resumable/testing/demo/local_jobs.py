@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One job of the local job service, through Airflow's own mixin (`stock`) and through ours (`ours`).
 
-Each case of the demo is a run of this Dag. The run's conf has, for each of the two tasks, the service's URL
-and the shell script that is the job.
+Each case of the demo is a run of one of these Dags. The run's conf has, for each of the two tasks, the
+service's URL and the shell script that is the job.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import httpx
-from airflow.sdk import BaseOperator, ResumableJobMixin, dag
+from airflow.sdk import DAG, BaseOperator, ResumableJobMixin
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_resumable.jobs.crashpoints import reach
@@ -122,17 +122,18 @@ def _arguments(side: str) -> dict[str, Any]:
     }
 
 
-@dag(
-    "demo_local",
-    schedule=None,
-    max_active_runs=100,
-    max_active_tasks=100,
-    default_args={"retries": 2, "retry_delay": timedelta(seconds=1)},
-)
-def demo_local() -> None:
-    """Run the same job side by side."""
-    StockLocalJobOperator(**_arguments("stock"))
-    LocalJobOperator(**_arguments("ours"))
+def _make_dag(dag_id: str, **task: Any) -> DAG:
+    with DAG(
+        dag_id,
+        schedule=None,
+        max_active_runs=100,
+        max_active_tasks=100,
+        default_args={"retries": 2, "retry_delay": timedelta(seconds=1), **task},
+    ) as dag:
+        StockLocalJobOperator(**_arguments("stock"))
+        LocalJobOperator(**_arguments("ours"))
+    return dag
 
 
-demo_local()
+demo_local = _make_dag("demo_local")
+demo_local_time_out = _make_dag("demo_local_time_out", execution_timeout=timedelta(seconds=4))
