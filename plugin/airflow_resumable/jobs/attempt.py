@@ -122,6 +122,18 @@ class JobAttempt:
             ResumableJobError: One of `airflow_resumable.jobs.errors`; each says what to do.
         """
         try:
+            return self._guarded()
+        except errors.ResumableJobError as error:
+            error.complete(self.external_id, self.generation, self._last_status)
+            raise
+
+    @property
+    def _last_status(self) -> str | None:
+        seen = self._last[1] if self._last else None
+        return seen if seen is not None or self.record is None else self.record.last_status
+
+    def _guarded(self) -> Any:
+        try:
             return self._follow()
         except errors.TaskInstanceGone as gone:
             raise self.ending.after_fencing(gone) from gone
@@ -177,7 +189,7 @@ class JobAttempt:
                         self.claim(self.record)
                     self._swept = self.service.sweep(step, self.mint.family)
                 case steps.Settle():
-                    self._note(step.external_id, self._wait_while(step.external_id, Observation.STOPPING))
+                    self._note(step.external_id, self.service.wait_while_stopping(step.external_id))
                 case steps.Adopt():
                     self._submission.adopt(step)
                     self.live, self._observed = True, {}
@@ -340,20 +352,6 @@ class JobAttempt:
             _log.warning(
                 "job %r is %s; the store could not be told (%s), watching on", self.external_id, raw, error
             )
-
-    def _wait_while(self, external_id: Any, state: Observation) -> tuple[Observation, str | None]:
-        limit = self.policy.seconds("stopping_timeout")
-        deadline = time.monotonic() + limit
-        while (seen := self.service.look(external_id))[0] is state:
-            if time.monotonic() >= deadline:
-                raise errors.JobNotSettled(
-                    f"job {external_id!r} has been {seen[1]!r} for {limit:.0f} s; nothing was submitted. "
-                    "Look at it in the service, or raise stopping_timeout",
-                    external_id=external_id,
-                    generation=self.generation,
-                )
-            time.sleep(self.adapter.get_poll_interval())
-        return seen
 
     def record_failure(self, raw: str | None) -> None:
         """Put on record that the current job ended without success."""

@@ -16,12 +16,23 @@ class ResumableJobError(AirflowException):
         message: What happened and what to do.
         external_id: The service's id of the job, when it is known.
         generation: The job's generation, counted from 1, when it is known.
+
+    Attributes:
+        last_status: The service's own word for the job when it was last seen, in this try or an earlier one.
     """
+
+    last_status: str | None = None
 
     def __init__(self, message: str, *, external_id: Any = None, generation: int | None = None) -> None:
         super().__init__(message)
         self.external_id = external_id
         self.generation = generation
+
+    def complete(self, external_id: Any, generation: int | None, last_status: str | None) -> None:
+        """Fill what whoever raised it could not know."""
+        self.external_id = external_id if self.external_id is None else self.external_id
+        self.generation = generation if self.generation is None else self.generation
+        self.last_status = last_status if self.last_status is None else self.last_status
 
 
 class ResumableJobFatal(ResumableJobError, AirflowFailException):

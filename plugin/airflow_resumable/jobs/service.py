@@ -20,6 +20,7 @@ from airflow_resumable.jobs.adapter import (
     observe,
 )
 from airflow_resumable.jobs.errors import JobNotFound, StatusBudgetExhausted
+from airflow_resumable.jobs.settling import Settling
 from airflow_resumable.jobs.transient import WorthAsking, apatiently, patiently, status_code, was_refused
 
 if TYPE_CHECKING:
@@ -162,6 +163,18 @@ class JobService:
     def can_cancel(self) -> bool:
         """Whether the adapter is able to cancel a job."""
         return self._can.cancel
+
+    def wait_while_stopping(self, external_id: Any) -> tuple[Observation, str | None]:
+        """Return what a job is doing once it is no longer stopping.
+
+        Raises:
+            JobNotSettled: It has been stopping for `stopping_timeout`.
+        """
+        settling = Settling(self._policy, external_id)
+        while (seen := self.look(external_id))[0] is Observation.STOPPING:
+            settling.check(*seen, time.monotonic())
+            time.sleep(self.poll_interval)
+        return seen
 
     def find(self, step: LookUpToken | LookUpFamily, family: str) -> tuple[tuple[FoundJob, Observation], ...]:
         """Carry out a lookup; a refused permission is raised, never read as "nothing found"."""
