@@ -98,7 +98,11 @@ def test_a_deferred_job_is_on_record_before_the_worker_lets_go(instance: TaskIns
     """Its id is stored, and neither trigger nor arguments need more than JSON."""
     deferred = defer(instance)
     assert instance.record["phase"] == "submitted"
-    assert json.loads(deferred.kwargs) == {"external_id": instance.record["external_id"], "generation": 1}
+    assert json.loads(deferred.kwargs) == {
+        "external_id": instance.record["external_id"],
+        "generation": 1,
+        "submitted": True,
+    }
 
 
 def test_a_deferred_job_ends_with_the_result_of_an_undisturbed_one(
@@ -145,7 +149,9 @@ def test_an_event_of_an_older_generation_is_refused(
     deferred = defer(instance)
     with pytest.raises(TaskDeferred) as again:
         deferred.resume({"generation": 0, "status": "FAILED"}, generation=0, external_id="older")
-    assert again.value.kwargs == {"external_id": instance.record["external_id"], "generation": 1}
+    assert again.value.kwargs is not None
+    assert again.value.kwargs["external_id"] == instance.record["external_id"]
+    assert again.value.kwargs["generation"] == 1
     assert len(started(service)) == 1
 
 
@@ -307,7 +313,7 @@ def test_an_adapter_that_the_triggerer_cant_make_is_refused(instance: TaskInstan
         get_watch_arguments: Any = ResumableJobMixin.get_watch_arguments
 
     instance.operator_class = NotDeferrable
-    with pytest.raises(TypeError, match="get_watch_arguments"):
+    with pytest.raises(ResumableJobFatal, match="get_watch_arguments"):
         instance.attempt(deferrable=True)
 
 
@@ -323,6 +329,50 @@ def test_a_class_of_a_dag_file_is_refused_with_the_remedy(
     with pytest.raises(ResumableJobFatal, match="move it to a module"):
         instance.attempt(deferrable=True)
     assert started(service) == []
+
+
+def test_arguments_that_are_no_json_are_refused_before_anything_is_started(
+    service: JobService, instance: TaskInstance, gate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow would find out once the job runs, outside of our reach."""
+    monkeypatch.setattr(LocalJobOperator, "get_watch_arguments", lambda self, context: {"client": object()})
+    with pytest.raises(ResumableJobFatal, match="isn't JSON"):
+        instance.attempt(deferrable=True)
+    assert started(service) == []
+
+
+def test_a_service_that_loses_each_job_is_not_sent_one_after_another(
+    service: JobService, instance: TaskInstance, gate: Path
+) -> None:
+    """on_missing=resubmit starts one job a try, deferred or not."""
+    instance.policy = {"on_missing": "resubmit"}
+    deferred = defer(instance)
+    service.client().forget(instance.record["external_id"])
+    with pytest.raises(JobFailed, match="lost job"):
+        deferred.resume(deferred.event())
+    assert len(started(service)) == 1
+
+
+def test_a_job_that_no_trigger_has_seen_alive_was_not_deleted_while_running(
+    service: JobService, instance: TaskInstance, gate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its trigger failed before its first look, so on_missing decides."""
+    monkeypatch.setattr(LocalJobOperator, "missing_while_running_is_failure", True)
+    deferred = defer(instance)
+    service.client().forget(instance.record["external_id"])
+    with pytest.raises(JobMissing):
+        deferred.fail(TriggerFailureReason.TRIGGER_FAILURE)
+
+
+def test_a_task_that_is_switched_off_while_deferred_watches_its_job_to_the_end(
+    service: JobService, instance: TaskInstance, gate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job exists: it is neither lost nor started again."""
+    deferred = defer(instance)
+    monkeypatch.setenv("AIRFLOW__RESUMABLE__ENABLED", "False")
+    gate.touch()
+    assert deferred.resume(deferred.event()) == {"rows": 7}
+    assert len(started(service)) == 1
 
 
 def test_a_trigger_error_that_is_not_ours_stays_airflows(instance: TaskInstance, gate: Path) -> None:

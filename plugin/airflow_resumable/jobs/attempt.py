@@ -82,6 +82,8 @@ class JobAttempt:
         """Whether the current job may still be doing work, as far as this attempt knows."""
         self.seen_alive = False
         """Whether this attempt itself has seen the current job at work."""
+        self.has_submitted = False
+        """Whether this try has started a job, in this process or before it was deferred."""
         self.early_snapshot: tuple[Any, ...] = ()
         """What the service held before the record was read, on a first try; empty when not asked."""
         self.spec = ""
@@ -155,14 +157,13 @@ class JobAttempt:
         self._foreign = self._read_foreign()
         if self.record is not None and self.record.external_id is not None:
             self.external_id, self.token = self.record.external_id, self.record.token
-        submitted = False
         match self._deferral.take_back() if self._deferral else None:
             case Observation.SUCCEEDED:
                 return self._finish()
             case Observation.MISSING:
-                self._lost(submitted)
+                self._lost()
         while True:
-            facts = self._facts()
+            facts = self.facts
             step = decide(facts)
             self._say(step, facts)
             match step:
@@ -199,18 +200,19 @@ class JobAttempt:
                 case steps.Submit() | steps.Watch():
                     if isinstance(step, steps.Submit):
                         self._record_unseen_failure()
-                        self._restored = submitted = True
+                        self._restored = self.has_submitted = True
                         self._submission.submit(step)
+                        self._swept = None
                     else:
                         self.take_over()
                     if self._watch() is Observation.SUCCEEDED:
                         return self._finish()
-                    self._lost(submitted)
+                    self._lost()
 
     @property
     def search_from(self) -> datetime:
         """The moment from which lookups search."""
-        return decision.search_from(self._facts())
+        return decision.search_from(self.facts)
 
     def _record_unseen_failure(self) -> None:
         record = self.record
@@ -219,9 +221,9 @@ class JobAttempt:
         if self._observed.get(repr(record.external_id)) is Observation.FAILED:
             self.record_failure(self._last[1] if self._last else None)
 
-    def _lost(self, submitted: bool) -> None:
+    def _lost(self) -> None:
         self.live, self._observed = False, {repr(self.external_id): Observation.MISSING}
-        if submitted and self.policy.on_missing == "resubmit":
+        if self.has_submitted and self.policy.on_missing == "resubmit":
             # A service that forgets every job at once would otherwise be sent one after another.
             self.record_failure("missing")
             raise errors.JobFailed(
@@ -236,7 +238,9 @@ class JobAttempt:
         """The current job's generation, counted from 1, or None."""
         return self.record.generation if self.record is not None else None
 
-    def _facts(self) -> Facts:
+    @property
+    def facts(self) -> Facts:
+        """What the decision may look at now."""
         return Facts(
             owner=self.owner,
             max_tries=self.max_tries,
@@ -371,6 +375,7 @@ class JobAttempt:
             self.claim(record.with_(reported=True), check_owner=False)
 
     def _finish(self) -> Any:
+        self._submission.settle()
         if self.record is None:
             raise AssertionError("no record of the job that has succeeded")
         return self._outcome.succeed(self.record, self._last[1] if self._last else None)

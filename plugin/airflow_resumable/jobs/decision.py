@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_resumable.jobs.adapter import Capabilities, FoundJob, Observation, SubmitWindow
+from airflow_resumable.jobs.record import ANY_OTHER
 from airflow_resumable.jobs.steps import (
     Adopt,
     AskStatus,
@@ -160,7 +161,7 @@ def _after_clear(facts: Facts, record: JobRecord) -> Step:
         return Sweep(
             f"cleared since generation {record.generation} was started",
             record.ids,
-            record.token,
+            (record.token, *record.unsettled),
             search_from(facts),
             whole_family=facts.can.find_by_family and bool(facts.mint.installation),
         )
@@ -221,7 +222,7 @@ def _with_live_job_of_the_family(facts: Facts, found: FoundJob) -> Step:
         return Sweep(
             f"{what}; with no [resumable] installation_id it is waited for, not cancelled",
             (found.external_id,),
-            None,
+            (),
             search_from(facts),
             whole_family=False,
             cancels=False,
@@ -264,8 +265,31 @@ def _with_intent(facts: Facts, record: JobRecord) -> Step:
             f"the intent is {age} old, longer than the {memory} for which the service remembers a token, so "
             "nobody can say whether its job was started",
         )
+    if record.unsettled and facts.can.find_by_token:
+        if facts.swept is None:
+            return _sweep_unsettled(facts, record)
+        if facts.swept:
+            return Fail(
+                f"{_names(facts.swept)} was started by an attempt that a clear had overtaken, and goes on: "
+                "stop it in the service; the next try starts the job then",
+                "JobNotCancelled",
+                facts.swept[0],
+            )
     unsure = "" if facts.can.submit_window is SubmitWindow.CLOSED else f" (window {facts.can.submit_window})"
     return Submit(f"the intent's job was not found{unsure}", record.generation, record.token, same_token=True)
+
+
+def _sweep_unsettled(facts: Facts, record: JobRecord) -> Sweep:
+    anything = ANY_OTHER in record.unsettled
+    return Sweep(
+        "an attempt that a clear has overtaken may have submitted since",
+        (),
+        record.unsettled,
+        search_from(facts),
+        whole_family=anything and facts.can.find_by_family,
+        # What is known by its family alone may be another installation's.
+        cancels=not anything or bool(facts.mint.installation),
+    )
 
 
 def _with_id(facts: Facts, record: JobRecord) -> Step:
@@ -300,7 +324,7 @@ def _with_live_job(facts: Facts, record: JobRecord) -> Step:
     if facts.policy.on_change == "reconnect":
         return Watch(f"the job on record is active; {change}, on_change=reconnect", record.external_id)
     if facts.swept is None:
-        return Sweep(change, record.ids, None, search_from(facts), whole_family=False)
+        return Sweep(change, record.ids, (), search_from(facts), whole_family=False)
     if facts.swept:
         return Fail(
             f"{change}, and {_names(facts.swept)} could not be cancelled", "JobNotCancelled", facts.swept[0]

@@ -39,8 +39,8 @@ class Wake:
     """Why a deferred task runs again.
 
     Args:
-        job: What `Deferral.hand_over` gave to Airflow to keep: external_id and generation. Empty after a
-            failure, since Airflow drops it then.
+        job: What `Deferral.hand_over` gave to Airflow to keep: external_id, generation, and whether this try
+            has submitted it. Empty after a failure, since Airflow drops it then.
         event: The trigger's event, or None.
         failure: Airflow's error in place of an event: the trigger failed, or timed out.
     """
@@ -84,7 +84,11 @@ class Deferral:
         raise TaskDeferred(
             trigger=trigger,
             method_name=RESUME_METHOD,
-            kwargs={"external_id": record.external_id, "generation": record.generation},
+            kwargs={
+                "external_id": record.external_id,
+                "generation": record.generation,
+                "submitted": attempt.has_submitted,
+            },
             timeout=self._time_left(),
         )
 
@@ -110,6 +114,8 @@ class Deferral:
         attempt, wake = self._attempt, self._wake
         if wake is None:
             return None
+        # Unknown after a failure; a service that loses each job must not be sent one after another.
+        attempt.has_submitted = bool(wake.job.get("submitted", True))
         if isinstance(wake.failure, TaskDeferralTimeout):
             raise wake.failure
         if attempt.record is None and wake.job:
@@ -138,7 +144,7 @@ class Deferral:
     def _judge(self, wake: Wake) -> Observation:
         attempt, event = self._attempt, wake.event or {}
         job = f"job {attempt.external_id!r} (generation {attempt.generation})"
-        attempt.seen_alive = bool(event.get("seen_alive", True))
+        attempt.seen_alive = bool(event.get("seen_alive", False))
         if error := event.get("error"):
             raise _error_of(error)(
                 event.get("message", error), external_id=attempt.external_id, generation=attempt.generation

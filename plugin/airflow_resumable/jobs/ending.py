@@ -33,10 +33,14 @@ class Ending:
         if not attempt.may_be_live:
             return
         job = f"job {attempt.external_id!r} (generation {attempt.generation})"
+        if attempt.external_id is None:
+            job = f"what may have been started as generation {attempt.generation}"
         final = attempt.is_last_try or isinstance(error, AirflowFailException)
         # In a worker execution_timeout comes through on_kill; a deferred task gets it as an error.
         if isinstance(error, TaskDeferralTimeout) and attempt.policy.on_timeout == "cancel":
             self._cancel(job, "execution_timeout, on_timeout=cancel")
+        elif isinstance(error, errors.JobAmbiguous):
+            _log.error("the jobs are left alone: a person has to choose (%s)", error)
         elif isinstance(error, errors.StatusBudgetExhausted):
             _log.error("%s is left alone: a used-up status budget never cancels (%s)", job, error)
         elif not final or attempt.policy.on_final_failure == "keep":
@@ -73,8 +77,10 @@ class Ending:
             and attempt.external_id is not None
             and attempt.can.cancel
         ):
-            attempt.service.cancel(attempt.external_id)
-            cancelled = "; the task was cleared while running, so its job was cancelled"
+            taken = attempt.service.cancel(attempt.external_id)
+            cancelled = "; the task was cleared while running, its job was cancelled"
+            if not taken:
+                cancelled = "; the task was cleared while running, its job was NOT cancelled: see the service"
         return errors.JobSuperseded(
             f"this attempt was replaced ({gone}); the server says {state!r}; job {attempt.external_id!r}, "
             f"generation {attempt.generation}{cancelled}",

@@ -67,6 +67,10 @@ class StatusBudgetExhausted(ResumableJobError):
     """The service could not be asked for `status_error_budget` seconds; the job was left alone."""
 
 
+class TokenForgotten(ResumableJobError):
+    """The service may have forgotten the token before it could be sent again; nothing was submitted."""
+
+
 class StoreUnavailable(ResumableJobError):
     """The task state store could not be read or written; see the message for the job's whereabouts."""
 

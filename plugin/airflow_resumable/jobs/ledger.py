@@ -108,8 +108,8 @@ class JobLedger:
         same_try = record is not None and record.owner.try_number == self._owner.try_number
         if record is not None and same_try and record.owner.is_newer_than(self._owner):
             _log.warning(
-                "the record's owner claims to have started at %s, later than this attempt of the same try: a "
-                "worker's clock is off; taking over",
+                "the record's owner claims to have started at %s, later than this attempt of the same try: "
+                "this try was started twice, or a worker's clock is off; taking over",
                 record.owner.started_at.isoformat(),
             )
             started_at = record.owner.started_at + timedelta(microseconds=1)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import warnings
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout
 
 from airflow_resumable.jobs.defaults import AdapterDefaults
 from airflow_resumable.jobs.deferral import Wake
+from airflow_resumable.jobs.errors import ResumableJobFatal
 from airflow_resumable.jobs.host import Host, stop_before_start
 from airflow_resumable.jobs.policies import ResumePolicy, configured
 
@@ -110,17 +112,17 @@ class ResumableJobMixin(AdapterDefaults, _AirflowMixin):
         """
         from airflow_resumable.integration import settings
 
+        wake, self._resumable_wake = self._resumable_wake, None
         if not self.durable or not settings.enabled():
-            return self._execute_stock(context)
+            return self._execute_stock(context) if wake is None else self._finish_stock(wake, context)
         own = self.on_kill
         if not getattr(own, "_asks_why", False):
             # In a class in front of ours, or put on the class later: out of __init_subclass__'s reach.
             setattr(self, "on_kill", lambda: self._ask_why(own))  # noqa: B010
         can = self.resumable_capabilities()
         if self.deferrable:
-            self._check_deferrable(can)
+            self._check_deferrable(can, context)
         self._resumable_host = Host(self, can, self._filled_policy())
-        wake, self._resumable_wake = self._resumable_wake, None
         return self._resumable_host.run(
             context,
             unrecorded=lambda: self._execute_unrecorded(context),
@@ -132,16 +134,23 @@ class ResumableJobMixin(AdapterDefaults, _AirflowMixin):
         # Once more through `of`: a cluster policy may have put a dict there.
         return ResumePolicy.of(self.resume_policy).filled(configured())
 
-    def _check_deferrable(self, can: Capabilities) -> None:
+    def _check_deferrable(self, can: Capabilities, context: Context) -> None:
         from airflow_resumable.jobs.trigger import path_of
 
+        kind = type(self).__name__
         if not can.deferrable:
-            raise TypeError(
-                f"deferrable={self.deferrable!r} is not possible: {type(self).__name__} has no "
-                "get_watch_arguments, from which the triggerer could make it anew; define it, or set "
-                "deferrable=False"
+            raise ResumableJobFatal(
+                f"deferrable={self.deferrable!r} is not possible: {kind} has no get_watch_arguments, from "
+                "which the triggerer could make it anew; define it, or set deferrable=False"
             )
         path_of(self)
+        try:
+            json.dumps(dict(self.get_watch_arguments(context)), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ResumableJobFatal(
+                f"deferrable={self.deferrable!r} is not possible: what get_watch_arguments of {kind} returns "
+                f"isn't JSON ({error}); return plain values, or set deferrable=False"
+            ) from error
 
     def resume_job(self, context: Context, event: Mapping[str, Any] | None = None, **job: Any) -> Any:
         """Go on after a deferral: `execute` runs again and finds its job, as after a reconnect.
@@ -183,6 +192,13 @@ class ResumableJobMixin(AdapterDefaults, _AirflowMixin):
     def _execute_stock(self, context: Context) -> Any:
         self._resumable_host, self._resumable_stock = None, True
         return super().execute_resumable(context)
+
+    def _finish_stock(self, wake: Wake, context: Context) -> Any:
+        # Switched off while the task was deferred: its job exists, so it is watched, not started again.
+        self._resumable_host, self._resumable_stock = None, True
+        external_id = wake.job["external_id"]
+        self.poll_until_complete(external_id, context)
+        return self.get_job_result(external_id, context)
 
     def poll_until_complete(self, external_id: JsonValue, context: Context) -> Any:
         """Poll the job to its end: by the provider's loop where it has one, else by `get_job_status`."""

@@ -17,6 +17,9 @@ from airflow_resumable.jobs.errors import RecordUnreadable
 FORMAT: Literal[1] = 1
 """Version of the record's shape; a record with a higher one is refused, never overwritten."""
 
+ANY_OTHER = "*"
+"""Stands in `JobRecord.unsettled` for every token of the family but the record's own."""
+
 Phase = Literal["intent", "submitted", "succeeded", "failed", "cancelled"]
 
 
@@ -68,7 +71,8 @@ class JobRecord(BaseModel):
     last_seen_at: AwareDatetime | None = None
     adoptions: int = 0
     unsettled: tuple[str, ...] = ()
-    """Tokens of intents that a clear has overtaken before they had an id: their submit may still come."""
+    """Tokens of intents that a clear has overtaken before they had an id: their submit may still come. Or
+    `ANY_OTHER`, where there was no record any more to tell them."""
     before: JsonValue = None
     result: StoredResult | None = None
     reported: bool = False

@@ -19,7 +19,8 @@ from airflow_resumable.jobs.adapter import (
     SubmitWindow,
     observe,
 )
-from airflow_resumable.jobs.errors import JobNotFound, StatusBudgetExhausted
+from airflow_resumable.jobs.errors import JobNotFound, StatusBudgetExhausted, TokenForgotten
+from airflow_resumable.jobs.record import ANY_OTHER
 from airflow_resumable.jobs.settling import Settling
 from airflow_resumable.jobs.transient import WorthAsking, apatiently, patiently, status_code, was_refused
 
@@ -179,7 +180,7 @@ class JobService:
     def find(self, step: LookUpToken | LookUpFamily, family: str) -> tuple[tuple[FoundJob, Observation], ...]:
         """Carry out a lookup; a refused permission is raised, never read as "nothing found"."""
         token = getattr(step, "token", None)
-        return self._classified(
+        return self.classified(
             self.find_by_token(token, step.since) if token else self.find_by_family(family, step.since)
         )
 
@@ -194,7 +195,7 @@ class JobService:
 
     def find_with_status(self, token: str, since: Any) -> tuple[tuple[FoundJob, Observation], ...]:
         """Return the jobs that carry `token`, and what each is doing."""
-        return self._classified(self.find_by_token(token, since))
+        return self.classified(self.find_by_token(token, since))
 
     def find_by_family(self, family: str, since: Any) -> Sequence[FoundJob]:
         """Return the jobs of all generations of one task instance."""
@@ -205,15 +206,17 @@ class JobService:
             )
         )
 
-    def _classified(self, found: Sequence[FoundJob]) -> tuple[tuple[FoundJob, Observation], ...]:
+    def classified(self, found: Sequence[FoundJob]) -> tuple[tuple[FoundJob, Observation], ...]:
+        """Return found jobs, each with what it is doing."""
         return tuple((job, observe(self._adapter, job.status, self._can)) for job in found)
 
     def sweep(self, step: Sweep, family: str) -> tuple[Any, ...]:
         """Cancel what is alive of earlier generations, unless told to wait only; return what is left."""
         suspects = list(step.ids)
         found: list[FoundJob] = []
-        if step.token is not None and self._can.find_by_token:
-            found += self.find_by_token(step.token, step.since)
+        for token in step.tokens if self._can.find_by_token else ():
+            if token != ANY_OTHER:
+                found += self.find_by_token(token, step.since)
         if step.whole_family:
             found += self.find_by_family(family, step.since)
         suspects += [job.external_id for job in found if job.external_id not in suspects]
@@ -283,8 +286,13 @@ class JobService:
             time.sleep(min(self.poll_interval, max(0.0, deadline - time.monotonic())))
         return tuple(live)
 
-    def submit(self, token: str, intent_at: datetime) -> Any:
+    def submit(self, token: str, intent_at: datetime, *, again: bool = False) -> Any:
         """Submit once, or as often as the token makes harmless; return the id.
+
+        Args:
+            token: The idempotency token.
+            intent_at: When the intent with this token was written first.
+            again: Whether an earlier try may have sent it.
 
         A service that takes the token is asked again with the same one after any transient error;
         any other only when the error proves that the request was not taken. Once a request may have been
@@ -292,19 +300,29 @@ class JobService:
         """
         closed = self._can.submit_window is SubmitWindow.CLOSED
 
-        unsure = False
+        unsure, memory = again, self._can.token_memory
 
         def may_retry(error: BaseException) -> bool:
             nonlocal unsure
             unsure = unsure or not was_refused(error)
-            memory = self._can.token_memory
-            if unsure and memory and datetime.now(UTC) - intent_at + LONGEST_WAIT > memory:
+            if unsure and memory is not None and datetime.now(UTC) - intent_at + LONGEST_WAIT > memory:
                 return False
             return was_refused(error) or (closed and self._may_retry(error))
 
+        def once() -> Any:
+            # This process may have been stopped since it was decided to send.
+            age = datetime.now(UTC) - intent_at
+            if unsure and memory is not None and age > memory:
+                raise TokenForgotten(
+                    f"token {token} is {age} old, and the service remembers one for {memory}: nobody can say "
+                    "whether a job was started with it, so it was not sent again; the next try goes by "
+                    "on_missing"
+                )
+            return self._adapter.submit_job(self._context)
+
         return patiently(
             f"submitting with token {token}",
-            lambda: self._adapter.submit_job(self._context),
+            once,
             budget=self._policy.seconds("status_error_budget"),
             may_retry=may_retry,
         )

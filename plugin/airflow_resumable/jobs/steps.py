@@ -60,7 +60,7 @@ class Sweep(Step):
     """Cancel what is alive of the earlier generations, or only wait for it, until it is gone."""
 
     ids: tuple[Any, ...]
-    token: str | None
+    tokens: tuple[str, ...]
     since: datetime
     whole_family: bool
     cancels: bool = True

@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_resumable.jobs import errors
-from airflow_resumable.jobs.record import JobRecord
+from airflow_resumable.jobs.record import ANY_OTHER, JobRecord
 
 if TYPE_CHECKING:
+    from airflow_resumable.jobs.adapter import FoundJob, Observation
     from airflow_resumable.jobs.attempt import JobAttempt
     from airflow_resumable.jobs.steps import Adopt, Import, Submit
 
@@ -42,7 +43,7 @@ class Submission:
         attempt.submitting = True
         try:
             try:
-                external_id = attempt.service.submit(record.token, record.intent_at)
+                external_id = attempt.service.submit(record.token, record.intent_at, again=step.same_token)
             except errors.TokenConflict as conflict:
                 external_id = self._after_conflict(conflict, record)
             except Exception as error:
@@ -55,6 +56,7 @@ class Submission:
             self._put_on_record(record, external_id)
         finally:
             attempt.submitting = False
+        self.settle()
 
     def adopt(self, step: Adopt) -> None:
         """Put a job that a lookup found on record."""
@@ -76,6 +78,7 @@ class Submission:
                 adoptions=record.adoptions + 1,
             )
         )
+        self.settle()
 
     def import_(self, step: Import) -> None:
         """Put a job that the parent operator itself started on record."""
@@ -128,7 +131,7 @@ class Submission:
             record = self._new_record(step.generation, step.token).with_(
                 ids=old.ids if old is not None else (),
                 adoptions=old.adoptions if old is not None else 0,
-                unsettled=_unsettled(old),
+                unsettled=self._unsettled(old),
                 before=attempt.adapter.snapshot_before_submit(attempt.context)
                 if fresh
                 else (*early, None)[0],
@@ -137,6 +140,15 @@ class Submission:
             if old is None and not fresh:
                 return attempt.claim(record, check_owner=False)
         return attempt.claim(record)
+
+    def _unsettled(self, old: JobRecord | None) -> tuple[str, ...]:
+        if old is None:
+            # Not the first try, and nothing on record: a clear may have discarded what was.
+            lost = self._attempt.can.find_by_family and not self._attempt.facts.plainly_first
+            return (ANY_OTHER,) if lost else ()
+        if old.phase != "intent" or old.token in old.unsettled:
+            return old.unsettled
+        return (*old.unsettled, old.token)
 
     def _after_conflict(self, conflict: errors.TokenConflict, record: JobRecord) -> Any:
         attempt, external_id = self._attempt, conflict.external_id
@@ -221,24 +233,24 @@ class Submission:
         attempt.reach("between_key_writes")
         attempt.claim(record)
         attempt.reach("after_id")
-        self._settle(record)
 
-    def _settle(self, record: JobRecord) -> None:
-        # A stopped attempt may send the submit that it had announced when the sweep is over. Before ours it
-        # is found here; after ours that attempt sees our token and takes its job back, see _retract.
-        attempt = self._attempt
-        if not record.unsettled or not (attempt.can.find_by_token and attempt.can.cancel):
+    def settle(self) -> None:
+        """End the jobs of attempts that a clear has overtaken, should they have submitted since.
+
+        Such an attempt may have been stopped inside its submit for as long as it likes. A job of its that
+        comes before ours is found here; after ours, that attempt sees our token and takes its job back.
+        """
+        attempt, record = self._attempt, self._attempt.record
+        if record is None or not record.unsettled or not (attempt.can.find_by_token and attempt.can.cancel):
             return
         try:
-            for token in record.unsettled:
-                for job, seen in attempt.service.find_with_status(token, attempt.search_from):
-                    if seen.is_live and job.external_id != record.external_id:
-                        _log.warning(
-                            "job %r was started with token %s, which a clear had overtaken; cancelling it",
-                            job.external_id,
-                            token,
-                        )
-                        attempt.service.cancel(job.external_id)
+            for job in self._unsettled_jobs(record):
+                _log.warning(
+                    "job %r was started with token %s, which a clear had overtaken; cancelling it",
+                    job.external_id,
+                    job.token,
+                )
+                attempt.service.cancel(job.external_id)
         except Exception:
             _log.exception(
                 "nobody could say whether an attempt that a clear has overtaken started a job with one of "
@@ -246,35 +258,60 @@ class Submission:
                 ", ".join(record.unsettled),
             )
 
-    def _retract(self, record: JobRecord, external_id: Any) -> None:
-        # Taking it back is right only for a job that nobody can adopt any more: ours is new, and the
-        # family has moved on to a token that was not on record when this attempt wrote its intent.
+    def _unsettled_jobs(self, record: JobRecord) -> list[FoundJob]:
         attempt = self._attempt
-        if attempt.adapter.was_job_created() is not True:
+        found: list[tuple[FoundJob, Observation]] = []
+        for token in record.unsettled:
+            if token != ANY_OTHER:
+                found += attempt.service.find_with_status(token, attempt.search_from)
+            elif attempt.can.find_by_family and attempt.mint.installation:
+                family = attempt.service.find_by_family(attempt.mint.family, attempt.search_from)
+                found += attempt.service.classified(
+                    [job for job in family if job.token not in (None, record.token)]
+                )
+        return [job for job, seen in found if seen.is_live and job.external_id != record.external_id]
+
+    def _retract(self, record: JobRecord, external_id: Any) -> None:
+        # What this attempt has created after it was replaced is deleted, but never what another may have
+        # adopted by its token or its id.
+        attempt = self._attempt
+        if attempt.adapter.was_job_created() is not True or not attempt.can.cancel:
             return
-        if not (attempt.can.cancel and attempt.can.find_by_family):
-            return
-        jobs = attempt.service.find_by_family(attempt.mint.family, attempt.search_from)
-        newer = [
-            job.external_id
-            for job in jobs
-            if job.token not in (None, record.token) and not record.knows(job.external_id)
-        ]
-        if newer:
+        on_file = attempt.ledger.read()
+        if on_file is not None:
+            mine = on_file.knows(external_id) or (
+                on_file.token == record.token and on_file.external_id is None
+            )
+            why = f"generation {on_file.generation} is job {on_file.external_id!r}"
+            taken = None if mine else why
+        else:
+            taken = self._later_job(record)
+        if taken is None:
             _log.warning(
-                "job %r (generation %s) was started by this superseded attempt after %r of a later clear; "
-                "cancelling it",
+                "job %r (generation %s) was started by this superseded attempt; the newer one may have "
+                "adopted it, so it is left alone",
                 external_id,
                 record.generation,
-                newer,
             )
-            attempt.service.cancel(external_id)
+            return
+        _log.warning(
+            "job %r (generation %s) was started by this superseded attempt, and %s; cancelling it",
+            external_id,
+            record.generation,
+            taken,
+        )
+        attempt.service.cancel(external_id)
 
-
-def _unsettled(old: JobRecord | None) -> tuple[str, ...]:
-    if old is None or old.phase != "intent" or old.token in old.unsettled:
-        return old.unsettled if old is not None else ()
-    return (*old.unsettled, old.token)
+    def _later_job(self, record: JobRecord) -> str | None:
+        # Up to 3.3 a replaced attempt can't read the record. A job with a token that is minted only after a
+        # clear shows that the family has moved on; older ones may still be listed, and prove nothing.
+        attempt = self._attempt
+        if not attempt.can.find_by_family:
+            return None
+        for job in attempt.service.find_by_family(attempt.mint.family, attempt.search_from):
+            if job.token and attempt.mint.is_later(job.token, record.max_tries, record.generation):
+                return f"job {job.external_id!r} is of a later generation"
+        return None
 
 
 def _text(uid: Any) -> str | None:

@@ -108,17 +108,20 @@ def resumable_job(
 
         context = get_current_context()
     ctx = context
+    task: Any = ctx["task"]
 
     def unrecorded() -> Any:
         job._host = None
         external_id = job.submit_job(ctx)
+        if job.resumable_capabilities().cancel:
+            # As an operator that isn't durable does: whatever stops the task ends its job.
+            task.on_kill = lambda: job.cancel_job(external_id, ctx)
         job.poll_until_complete(external_id, ctx)
         return job.get_job_result(external_id, ctx)
 
     if not settings.enabled():
         return unrecorded()
     host = job._host = Host(job, job.resumable_capabilities(), filled)
-    task: Any = ctx["task"]
     own = task.on_kill
     # Airflow's signal handler asks the task object, so that is where the job's own answer has to be. It
     # stays there after an error: Airflow calls on_kill after an execution_timeout has left this function.

@@ -72,12 +72,22 @@ class TokenMint:
         """Return the token of `generation` (from 1) in the sequence of tries marked by `max_tries`."""
         return f"r{self.family}{_digest(self.family, _stamp(self.run_started), max_tries, generation)}"
 
-    def generation_of(self, token: str, max_tries: int, limit: int = 64) -> int | None:
+    def generation_of(self, token: str, max_tries: int, limit: int = 1024) -> int | None:
         """Return which of the first `limit` generations of this sequence `token` is, or None."""
         for generation in range(1, limit + 1):
             if self.token(max_tries, generation) == token:
                 return generation
         return None
+
+    def is_later(self, token: str, max_tries: int, generation: int) -> bool:
+        """Say whether `token` is one that is minted after that of `generation` under `max_tries`.
+
+        A clear makes `max_tries` larger; no more than 64 clears, of 64 generations each, are thought of.
+        """
+        later = any(
+            self.generation_of(token, number, limit=64) for number in range(max_tries + 1, max_tries + 65)
+        )
+        return later or (self.generation_of(token, max_tries) or 0) > generation
 
 
 def region_of(ti: Any) -> tuple[str, int] | None:

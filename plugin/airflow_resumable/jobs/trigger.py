@@ -15,7 +15,7 @@ import importlib
 import logging
 import operator
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -49,8 +49,16 @@ CANCEL_BUDGET = 10.0
 ASK_LIMIT = 18.0
 """Seconds of those for the question what the server says of the task."""
 
-# Of our own: a service that doesn't answer must not use up the threads that Airflow's triggerer shares.
-_threads = ThreadPoolExecutor(max_workers=32, thread_name_prefix="resumable-trigger")
+PAUSE_LIMIT = 15.0
+"""Seconds beyond the poll interval between two looks, after which a trigger takes it that it was stopped."""
+
+_LOOKING_THREADS = 32
+
+# Of our own: a service that doesn't answer must use up neither the threads that Airflow's triggerer shares,
+# nor those of another kind of job, nor those that answer a user's stop.
+_looking: dict[str, ThreadPoolExecutor] = {}
+_stopping = ThreadPoolExecutor(max_workers=16, thread_name_prefix="resumable-stop")
+_is_warm = False
 
 
 class JobTrigger(BaseTrigger):
@@ -62,6 +70,8 @@ class JobTrigger(BaseTrigger):
         job: The job: external_id, generation, location, uid.
         scope: The task instance: dag_id, run_id, task_id, map_index, try_number.
         policy: The fields of a `ResumePolicy` without gaps.
+        installed: Whether ``[resumable] installation_id`` is set: then a cleared task's next try ends the
+            job, also where the clear has discarded its record.
     """
 
     def __init__(
@@ -71,6 +81,7 @@ class JobTrigger(BaseTrigger):
         job: dict[str, Any],
         scope: dict[str, Any],
         policy: dict[str, Any],
+        installed: bool,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.adapter = adapter
@@ -78,27 +89,40 @@ class JobTrigger(BaseTrigger):
         self.job = job
         self.scope = scope
         self.policy = policy
+        self.installed = installed
         self._service: JobService | None = None
         self._looking = ExitStack()
         self._warming: asyncio.Task[None] | None = None
         self._last: Observation | None = None
+        self._looked_at: float | None = None
+        self._was_paused = False
 
     @classmethod
     def for_attempt(cls, attempt: JobAttempt, record: JobRecord) -> Self:
         """Return the trigger that watches an attempt's current job."""
         job = record.model_dump(mode="json", include={"external_id", "generation", "location", "uid"})
         arguments = dict(attempt.adapter.get_watch_arguments(attempt.context))
-        return cls(path_of(attempt.adapter), arguments, job, attempt.scope, asdict(attempt.policy))
+        return cls(
+            path_of(attempt.adapter),
+            arguments,
+            job,
+            attempt.scope,
+            asdict(attempt.policy),
+            bool(attempt.mint.installation),
+        )
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments from which the triggerer makes the trigger anew."""
-        own = {name: getattr(self, name) for name in ("adapter", "arguments", "job", "scope", "policy")}
+        own = {
+            name: getattr(self, name)
+            for name in ("adapter", "arguments", "job", "scope", "policy", "installed")
+        }
         return f"{type(self).__module__}.{type(self).__qualname__}", own
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one event when the job has ended, is missing, or could not be asked for too long."""
         event: dict[str, Any] = {"generation": self.job["generation"], "seen_alive": False}
-        self._warming = asyncio.create_task(self._warm_up())
+        self._warming = asyncio.create_task(_warm_up(self.scope))
         try:
             event["status"] = await self._until_the_end(event)
         except ResumableJobError as error:
@@ -110,7 +134,8 @@ class JobTrigger(BaseTrigger):
         settling = Settling(ResumePolicy(**self.policy), job)
         said: str | None = None
         while True:
-            seen, raw = await service.alook(job, _in_thread)
+            seen, raw = await service.alook(job, self._in_thread)
+            self._note_pause(service.poll_interval)
             if raw != said:
                 said = raw
                 _log.info("job %r, generation %s, is %s", job, self.job["generation"], raw)
@@ -119,12 +144,12 @@ class JobTrigger(BaseTrigger):
                 return raw
             event["seen_alive"] = True
             settling.check(seen, raw, time.monotonic())
-            await _in_thread(lambda: reach("in_trigger", **self.scope))
+            await self._in_thread(lambda: reach("in_trigger", **self.scope))
             await asyncio.sleep(service.poll_interval)
 
     async def _watching(self, policy: ResumePolicy | None = None) -> JobService:
         if self._service is None or policy is not None:
-            self._service = await _in_thread(lambda: self._build(policy or ResumePolicy(**self.policy)))
+            self._service = await _to_stop(lambda: self._build(policy or ResumePolicy(**self.policy)))
         return self._service
 
     def _build(self, policy: ResumePolicy) -> JobService:
@@ -159,44 +184,67 @@ class JobTrigger(BaseTrigger):
         if not service.can_cancel:
             _log.error("%s is NOT cancelled: this operator has no cancel_job", job)
             return
-        await _in_thread(lambda: service.cancel(self.job["external_id"]))
+        await _to_stop(lambda: service.cancel(self.job["external_id"]))
 
     def _is_to_be_cancelled(self, state: str, policy: ResumePolicy) -> bool:
         from airflow_resumable.integration.compat import AIRFLOW_VERSION
 
         if reason_for(state) is KillReason.USER:
             return policy.on_user_stop == "cancel"
-        # Cleared, then. Up to 3.3 the next try finds the job on record and ends it, and this may as well be
-        # a triggerer that was thought dead. From 3.4 on the clear may have discarded the record, while
-        # Airflow tells the two apart.
+        # Cleared, maybe. Where the next try finds the job by itself it ends it. From 3.4 on a clear may have
+        # discarded the record; but the same is seen by a triggerer that was stopped for so long that another
+        # one has handed the job back to a worker.
+        if self._service is not None:
+            self._note_pause(self._service.poll_interval)
         return (
             AIRFLOW_VERSION >= (3, 4)
+            and not self.installed
+            and not self._was_paused
             and state in (NO_STATE, "scheduled", "queued", "running", "restarting", "deferred")
             and policy.on_clear == "resubmit"
             and self._last is Observation.ACTIVE
         )
 
-    async def _ask_for_state(self) -> str:
-        return str(await _in_thread(lambda: state_of(self.scope)))
+    async def _in_thread(self, call: Callable[[], Any]) -> Any:
+        pool = _looking.get(self.adapter)
+        if pool is None:
+            prefix = f"resumable-look-{len(_looking)}"
+            pool = _looking[self.adapter] = ThreadPoolExecutor(_LOOKING_THREADS, thread_name_prefix=prefix)
+        # By asgiref, so that what asks the supervisor from the thread finds its way back to the loop.
+        return await sync_to_async(call, thread_sensitive=False, executor=pool)()
 
-    async def _warm_up(self) -> None:
-        # A triggerer builds its way to the server at the first question, which takes seconds, on a busy host
-        # more than on_kill is given.
-        try:
-            await self._ask_for_state()
-        except Exception as error:
-            _log.warning("the task's state could not be asked for (%s); watching on", error)
+    def _note_pause(self, poll_interval: float) -> None:
+        now = time.monotonic()
+        if self._looked_at is not None and now - self._looked_at > poll_interval + PAUSE_LIMIT:
+            self._was_paused = True
+        self._looked_at = now
+
+    async def _ask_for_state(self) -> str:
+        return str(await _to_stop(lambda: state_of(self.scope)))
 
     async def cleanup(self) -> None:
         """Let go of connections; called by Airflow whenever the trigger leaves this triggerer."""
         if self._warming is not None:
             self._warming.cancel()
-        await _in_thread(self._looking.close)
+        await _to_stop(self._looking.close)
 
 
-async def _in_thread(call: Callable[[], Any]) -> Any:
-    # By asgiref, so that what asks the supervisor from the thread finds its way back to the loop.
-    return await sync_to_async(call, thread_sensitive=False, executor=_threads)()
+async def _to_stop(call: Callable[[], Any]) -> Any:
+    return await sync_to_async(call, thread_sensitive=False, executor=_stopping)()
+
+
+async def _warm_up(scope: Mapping[str, Any]) -> None:
+    # A triggerer builds its way to the server at the first question, which takes seconds, on a busy host more
+    # than on_kill is given.
+    global _is_warm
+    if _is_warm:
+        return
+    _is_warm = True
+    try:
+        await _to_stop(lambda: state_of(scope))
+    except Exception as error:
+        _is_warm = False
+        _log.warning("the task's state could not be asked for (%s); watching on", error)
 
 
 def path_of(adapter: JobAdapter) -> str:
