@@ -20,7 +20,7 @@ from typing import Any
 
 from airflow_resumable.jobs.attempt import JobAttempt
 from airflow_resumable.jobs.crashpoints import check_point
-from airflow_resumable.sdk import FoundJob, ResumableJobMixin, SubmitWindow
+from airflow_resumable.sdk import ResumableJobMixin
 from airflow_resumable.testing.file_store import FileTaskStateStore
 from airflow_resumable.testing.jobservice.process import JobService
 from airflow_resumable.testing.local_job import LocalJobOperator
@@ -37,23 +37,6 @@ _processes.set_forkserver_preload(["tests.attempts"])
 def until_released(gate: Path) -> list[str]:
     """Return a command that runs until `gate` exists, then succeeds."""
     return ["/bin/sh", "-c", f"while [ ! -e '{gate}' ]; do sleep 0.05; done; echo '{{\"rows\": 7}}'"]
-
-
-class NarrowedJobOperator(LocalJobOperator):
-    """The local job service used as one that takes no token: the mark stands in the job's name."""
-
-    submit_window = SubmitWindow.NARROWED
-    find_jobs_by_family: Any = ResumableJobMixin.find_jobs_by_family
-
-    def submit_job(self, context: Any) -> Any:
-        """Submit without a token; the same request twice is two jobs."""
-        command = list(self.command)
-        return self.client.submit(command, family=self.job_family, name=self.idempotency_token)["id"]
-
-    def find_job_by_token(self, token: str, since: datetime, context: Any) -> list[FoundJob]:
-        """Look for the mark in the names of the family's jobs."""
-        jobs = self.client.find(family=self.job_family, since=since.timestamp())
-        return [FoundJob(job["id"], job["status"], token) for job in jobs if job["name"] == token]
 
 
 class TokenOnlyJobOperator(LocalJobOperator):
@@ -158,15 +141,17 @@ class TaskInstance:
         try_number: int = 1,
         signals: int = 1,
         when: Callable[[], object] | None = None,
+        hold: bool = False,
     ) -> tuple[str, str]:
         """Make an attempt in a process of its own that gets SIGTERM at a crash point, None for any time.
 
-        With `when`, the signal is sent once that has returned too. Returns how the attempt ended:
+        With `when`, the signal is sent once that has returned too; with `hold`, the attempt goes on from the
+        point once the signal has reached it. Returns how the attempt ended:
         ("returned" or the exception's name, text).
         """
         here, there = _processes.Pipe()
         process = _processes.Process(
-            target=_stoppable, args=(self, point and check_point(point), try_number, there)
+            target=_stoppable, args=(self, point and check_point(point), try_number, there, hold)
         )
         process.start()
         there.close()
@@ -212,13 +197,16 @@ def _die_at(instance: TaskInstance, point: str, try_number: int, pipe: Any) -> N
         pipe.send("returned")
 
 
-def _stoppable(instance: TaskInstance, point: str | None, try_number: int, pipe: Any) -> None:
+def _stoppable(instance: TaskInstance, point: str | None, try_number: int, pipe: Any, hold: bool) -> None:
     from airflow_resumable.jobs import attempt
 
     operator = instance.operator()
 
     # Airflow's own handler has this name, by which on_kill knows that it runs inside a signal.
+    arrived = threading.Event()
+
     def _on_term(signum: int, frame: object) -> None:
+        arrived.set()
         operator.on_kill()
 
     class Tells(JobAttempt):
@@ -228,6 +216,8 @@ def _stoppable(instance: TaskInstance, point: str | None, try_number: int, pipe:
             if passed == point and not Tells.told:
                 Tells.told = True
                 pipe.send((point, ""))
+                if hold and not arrived.wait(10):
+                    raise AssertionError("no signal came")
             super().reach(passed)
 
     attempt.JobAttempt = Tells  # type: ignore[misc]

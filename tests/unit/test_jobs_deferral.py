@@ -105,6 +105,15 @@ def test_a_deferred_job_is_on_record_before_the_worker_lets_go(instance: TaskIns
     }
 
 
+def test_the_reference_adapter_stores_no_command(instance: TaskInstance, gate: Path) -> None:
+    """What is kept in the metadata database is where to ask, and nothing of what the job runs."""
+    instance.command = ["/bin/sh", "-c", "echo of-no-concern-to-a-triggerer"]
+    deferred = defer(instance)
+    assert deferred.trigger.arguments == {"service_url": instance.service_url, "poll_interval": 0.02}
+    assert "of-no-concern" not in deferred.arguments + deferred.kwargs
+    assert deferred.event()["status"] == "SUCCEEDED"
+
+
 def test_a_deferred_job_ends_with_the_result_of_an_undisturbed_one(
     service: JobService, instance: TaskInstance, gate: Path
 ) -> None:
@@ -373,6 +382,113 @@ def test_a_task_that_is_switched_off_while_deferred_watches_its_job_to_the_end(
     gate.touch()
     assert deferred.resume(deferred.event()) == {"rows": 7}
     assert len(started(service)) == 1
+
+
+@pytest.mark.parametrize("event", ["done", ["x"], 5, True, None, {}, {"error": 5}, {"error": "JobFailed"}])
+@pytest.mark.parametrize("try_number", [1, 3])
+def test_an_odd_event_is_no_reason_to_end_the_job(
+    service: JobService, instance: TaskInstance, gate: Path, event: Any, try_number: int
+) -> None:
+    """Only what the service says counts: the job is watched on, here or by the next trigger."""
+    deferred = defer(instance, try_number)
+    looks: list[str] = []
+
+    class Ends(LocalJobOperator):
+        def get_job_status(self, external_id: Any, context: Any) -> str:
+            looks.append(super().get_job_status(external_id, context))
+            if len(looks) > 1:
+                gate.touch()
+            return looks[-1]
+
+        def get_watch_arguments(self, context: Any) -> Any:
+            gate.touch()
+            return super().get_watch_arguments(context)
+
+    Ends.__module__, Ends.__qualname__ = "tests.unit.test_jobs_deferral", "Ends"
+    globals()["Ends"] = Ends
+    instance.operator_class = Ends
+    try:
+        assert deferred.resume(event) == {"rows": 7}
+    except TaskDeferred:
+        assert looks == ["RUNNING"]
+    assert (len(started(service)), requests(service, "cancel")) == (1, [])
+
+
+@pytest.mark.parametrize("odd", [StopIteration, SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_an_adapter_that_raises_oddly_fails_its_trigger_only(
+    service: JobService, instance: TaskInstance, gate: Path, odd: type[BaseException], monkeypatch: Any
+) -> None:
+    """Not the whole triggerer with every trigger in it; the worker takes over then."""
+    deferred = defer(instance)
+
+    def raises(*_: Any) -> str:
+        raise odd
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalJobOperator, "get_job_status", raises)
+        with pytest.raises(RuntimeError, match=odd.__name__):
+            deferred.event()
+    gate.touch()
+    assert deferred.fail(TriggerFailureReason.TRIGGER_FAILURE) == {"rows": 7}
+    assert len(started(service)) == 1
+
+
+@pytest.mark.parametrize("point", ["after_accept", "between_key_writes", "after_id", "before_defer"])
+def test_a_users_stop_inside_the_submit_is_answered_before_the_task_is_deferred(
+    service: JobService, instance: TaskInstance, gate: Path, point: str
+) -> None:
+    """It is put off to the end of the submit; a deferred task has no process that could answer it."""
+    instance.server_state, instance.operator_class = "failed", DeferredJobOperator
+    ended, text = instance.attempt_stopped(point, hold=True)
+    assert (ended, "user" in text) == ("JobKept", True), text
+    assert [entry["job"] for entry in requests(service, "cancel")] == ["job-000001"]
+
+
+class DeferredJobOperator(LocalJobOperator):
+    """Deferrable without being asked."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**{**arguments, "deferrable": True})
+
+
+def test_a_job_without_an_id_is_watched_by_the_worker(
+    service: JobService, instance: TaskInstance, gate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing could be handed over, and a resumed task would submit once more."""
+    submit = LocalJobOperator.submit_job
+
+    def nameless(self: Any, context: Any) -> None:
+        submit(self, context)
+
+    monkeypatch.setattr(LocalJobOperator, "submit_job", nameless)
+    monkeypatch.setattr(LocalJobOperator, "get_job_status", lambda *_: "SUCCEEDED")
+    monkeypatch.setattr(LocalJobOperator, "get_job_result", lambda *_: None)
+    assert instance.attempt(deferrable=True) is None
+    assert len(started(service)) == 1
+
+
+@pytest.mark.parametrize(("try_number", "cancels"), [(1, 0), (3, 1)])
+def test_a_dag_edited_to_deferrable_false_meanwhile_answers_its_trigger_all_the_same(
+    service: JobService, instance: TaskInstance, gate: Path, try_number: int, cancels: int
+) -> None:
+    """A timeout on the last try cancels, whatever the argument says now."""
+    defer(instance, try_number)
+    operator = instance.operator()
+    context = instance.context(operator, try_number)
+    with pytest.raises(TaskDeferralTimeout):
+        operator.resume_execution("__fail__", {"error": TriggerFailureReason.TRIGGER_TIMEOUT}, context)
+    assert len(requests(service, "cancel")) == cancels
+
+
+def test_arguments_that_airflow_reserves_are_refused_before_anything_is_started(
+    service: JobService, instance: TaskInstance, gate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are JSON, but Airflow's serializer takes them for its own."""
+    reserved = {"spec": {"__classname__": "x", "__version__": 1}}
+    monkeypatch.setattr(LocalJobOperator, "get_watch_arguments", lambda self, context: reserved)
+    with pytest.raises(ResumableJobFatal, match="Airflow can store"):
+        instance.attempt(deferrable=True)
+    assert started(service) == []
 
 
 def test_a_trigger_error_that_is_not_ours_stays_airflows(instance: TaskInstance, gate: Path) -> None:

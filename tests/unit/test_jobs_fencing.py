@@ -15,7 +15,8 @@ from airflow_resumable.jobs.record import Owner
 from airflow_resumable.sdk import JobSuperseded
 from airflow_resumable.testing.jobservice.process import JobService
 from airflow_resumable.testing.local_job import LocalJobOperator
-from tests.attempts import NarrowedJobOperator, TaskInstance, requests, started, until_released
+from airflow_resumable.testing.soak.graded_jobs import NarrowedJobOperator
+from tests.attempts import TaskInstance, requests, started, until_released
 
 KEY = "resumable.local_job_id"
 

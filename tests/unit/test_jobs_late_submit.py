@@ -14,9 +14,9 @@ import pytest
 from airflow_resumable.sdk import JobAmbiguous, JobSuperseded
 from airflow_resumable.testing.jobservice.process import JobService
 from airflow_resumable.testing.local_job import LocalJobOperator
+from airflow_resumable.testing.soak.graded_jobs import NarrowedJobOperator
 from tests.attempts import (
     SUCCEED,
-    NarrowedJobOperator,
     TaskInstance,
     TokenOnlyJobOperator,
     requests,

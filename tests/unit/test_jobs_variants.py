@@ -12,11 +12,11 @@ import pytest
 
 from airflow_resumable.testing.jobservice.process import JobService
 from airflow_resumable.testing.local_job import LocalJobOperator
+from airflow_resumable.testing.soak.graded_jobs import NarrowedJobOperator
 from airflow_resumable.testing.variants import VARIANTS, broken
 from tests.attempts import (
     FAIL,
     SUCCEED,
-    NarrowedJobOperator,
     TaskInstance,
     TokenOnlyJobOperator,
     requests,

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 AIRFLOW_VERSION: tuple[int, int]
 """Major and minor version of the Airflow in this process, ``(3, 3)`` for 3.3.2 and for 3.3.0b1."""
 
@@ -27,3 +29,18 @@ def count(metric: str, tags: dict[str, str]) -> None:
 
         incr = Stats.incr
     incr(metric, tags=tags)
+
+
+def serialized(value: Any) -> Any:
+    """Return a value as Airflow stores the arguments of a deferral.
+
+    Raises:
+        TypeError, AttributeError: Airflow can't store it.
+    """
+    import importlib
+
+    try:
+        serde = importlib.import_module("airflow.sdk.serde")
+    except ImportError:  # before 3.2
+        serde = importlib.import_module("airflow.serialization.serde")
+    return serde.serialize(value)

@@ -92,7 +92,7 @@ class JobAttempt:
         self._submission = Submission(self)
         self._outcome = Outcome(self)
         self.ending = Ending(self)
-        self._deferral = Deferral(self, wake) if deferrable or wake is not None else None
+        self._deferral = Deferral(self, wake, deferrable) if deferrable or wake is not None else None
         self._foreign: Any = None
         self._observed: dict[str, Observation] = {}
         self._by_token: tuple[tuple[FoundJob, Observation], ...] | None = None

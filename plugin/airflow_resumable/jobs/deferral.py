@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk.exceptions import TaskDeferralTimeout, TaskDeferred
 
+from airflow_resumable.integration.compat import serialized
 from airflow_resumable.jobs import errors
 from airflow_resumable.jobs.adapter import Observation
+from airflow_resumable.jobs.kill import await_postponed_stop
 from airflow_resumable.jobs.steps import Import
 from airflow_resumable.jobs.watch import Watch
 
@@ -46,8 +48,13 @@ class Wake:
     """
 
     job: Mapping[str, Any] = field(default_factory=dict)
-    event: Mapping[str, Any] | None = None
+    event: Any = None
     failure: Exception | None = None
+
+    @property
+    def told(self) -> Mapping[str, Any]:
+        """The event, empty where it is none of `JobTrigger`'s."""
+        return self.event if isinstance(self.event, Mapping) else {}
 
 
 class Deferral:
@@ -56,16 +63,20 @@ class Deferral:
     Args:
         attempt: The attempt.
         wake: Why the task runs again; None on its first way through `execute`.
+        deferrable: Whether the triggerer is to watch the job; a Dag may be edited while its task is deferred.
     """
 
-    def __init__(self, attempt: JobAttempt, wake: Wake | None) -> None:
+    def __init__(self, attempt: JobAttempt, wake: Wake | None, deferrable: bool) -> None:
         self._attempt = attempt
         self._wake = wake
+        self._deferrable = deferrable
 
     @property
     def may_hand_over(self) -> bool:
-        """Whether the triggerer is to watch: not again after its trigger has failed."""
-        return self._wake is None or self._wake.failure is None
+        """Whether the triggerer is to watch: not again after its trigger has failed, nor a job without id."""
+        failed = self._wake is not None and self._wake.failure is not None
+        record = self._attempt.record
+        return self._deferrable and not failed and record is not None and record.external_id is not None
 
     def hand_over(self) -> NoReturn:
         """Defer the task; the triggerer watches its current job.
@@ -79,16 +90,20 @@ class Deferral:
         if record is None:
             raise AssertionError("a job that is not on record is not handed over")
         trigger = JobTrigger.for_attempt(attempt, record)
+        kwargs = {
+            "external_id": record.external_id,
+            "generation": record.generation,
+            "submitted": attempt.has_submitted,
+        }
+        # Here, where a refusal is this attempt's failure; Airflow does it when nothing of ours runs any more.
+        serialized([trigger.serialize()[1], kwargs])
         attempt.announce("Defer", None, "the triggerer watches the job from here on")
         attempt.reach("before_defer")
+        await_postponed_stop()
         raise TaskDeferred(
             trigger=trigger,
             method_name=RESUME_METHOD,
-            kwargs={
-                "external_id": record.external_id,
-                "generation": record.generation,
-                "submitted": attempt.has_submitted,
-            },
+            kwargs=kwargs,
             timeout=self._time_left(),
         )
 
@@ -114,59 +129,53 @@ class Deferral:
         attempt, wake = self._attempt, self._wake
         if wake is None:
             return None
+        handed = wake.job if {"external_id", "generation"} <= set(wake.job) else {}
         # Unknown after a failure; a service that loses each job must not be sent one after another.
-        attempt.has_submitted = bool(wake.job.get("submitted", True))
+        attempt.has_submitted = bool(handed.get("submitted", True))
         if isinstance(wake.failure, TaskDeferralTimeout):
             raise wake.failure
-        if attempt.record is None and wake.job:
+        if attempt.record is None and handed:
             attempt.import_job(
                 Import(
                     "the record is gone, but the deferred task knows its job",
-                    wake.job["external_id"],
-                    wake.job["generation"],
+                    handed["external_id"],
+                    handed["generation"],
                     attempt.max_tries,
                 )
             )
         record = attempt.record
         if record is None or record.phase != "submitted":
             return None
-        if wake.job and wake.job["generation"] != record.generation:
+        told = {wake.told.get("generation"), handed.get("generation")} - {None, record.generation}
+        if told:
             attempt.announce(
-                "Refuse",
-                None,
-                f"the event is one of generation {wake.job['generation']} (job {wake.job['external_id']!r}), "
-                f"on record is generation {record.generation}",
+                "Refuse", None, f"the event is one of generation {told}, on record is {record.generation}"
             )
             return None
         attempt.take_over()
         return self._judge(wake)
 
     def _judge(self, wake: Wake) -> Observation:
-        attempt, event = self._attempt, wake.event or {}
+        attempt, event = self._attempt, wake.told
         job = f"job {attempt.external_id!r} (generation {attempt.generation})"
-        attempt.seen_alive = bool(event.get("seen_alive", False))
-        if error := event.get("error"):
-            raise _error_of(error)(
-                event.get("message", error), external_id=attempt.external_id, generation=attempt.generation
-            )
+        attempt.seen_alive = event.get("seen_alive") is True
+        message = str(event.get("message"))
+        if event.get("error") == "StatusBudgetExhausted":
+            raise errors.StatusBudgetExhausted(message)
         watch = Watch(attempt)
         end = watch.look()
         if end is not None:
             return end
-        if wake.failure is not None:
+        if event.get("error") == "JobNotSettled":
+            raise errors.JobNotSettled(message)
+        what = wake.failure or event.get("error") or ("" if self.may_hand_over else "deferrable=False now")
+        if what:
             _log.warning(
-                "%s still runs, but its trigger failed (%s; see the triggerer's log); watching it from this "
-                "worker now",
+                "%s still runs, but its trigger watches it no more (%s; see the triggerer's log); watching "
+                "it from this worker now",
                 job,
-                wake.failure,
+                what,
             )
             return watch.until_the_end()
         _log.warning("%s still runs, though the trigger told of its end (%r); deferring again", job, event)
         self.hand_over()
-
-
-def _error_of(name: str) -> type[errors.ResumableJobError]:
-    found = getattr(errors, name, None)
-    if isinstance(found, type) and issubclass(found, errors.ResumableJobError):
-        return found
-    return errors.ResumableJobError

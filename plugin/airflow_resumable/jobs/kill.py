@@ -191,11 +191,27 @@ def inside_supervisor_call() -> bool:
     return any(type(frame.f_locals.get("self")).__name__ == "CommsDecoder" for frame in _frames())
 
 
+_postponed: list[threading.Timer] = []
+
+
 def deliver_again() -> None:
     """Have SIGTERM delivered to this process once more, a moment later."""
     timer = threading.Timer(AGAIN_AFTER, os.kill, (os.getpid(), signal.SIGTERM))
     timer.daemon = True
+    _postponed[:] = [timer]
     timer.start()
+
+
+def await_postponed_stop() -> None:
+    """Let a stop that was put off come now, before this process gives its task away.
+
+    Raises:
+        JobKept: There was one; from its handler.
+    """
+    while _postponed:
+        _postponed.pop().join()
+        # The handler runs between two of the interpreter's steps, and may put the stop off once more.
+        time.sleep(AGAIN_AFTER)
 
 
 def _frames() -> Iterator[FrameType]:

@@ -15,11 +15,13 @@ from airflow.sdk import ResumableJobMixin as _AirflowMixin
 from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, BaseOperatorMeta
 from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout
 
+from airflow_resumable.integration.compat import serialized
 from airflow_resumable.jobs.defaults import AdapterDefaults
 from airflow_resumable.jobs.deferral import Wake
 from airflow_resumable.jobs.errors import ResumableJobFatal
 from airflow_resumable.jobs.host import Host, stop_before_start
 from airflow_resumable.jobs.policies import ResumePolicy, configured
+from airflow_resumable.jobs.record import key_for
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -145,11 +147,13 @@ class ResumableJobMixin(AdapterDefaults, _AirflowMixin):
             )
         path_of(self)
         try:
-            json.dumps(dict(self.get_watch_arguments(context)), allow_nan=False)
-        except (TypeError, ValueError) as error:
+            arguments = dict(self.get_watch_arguments(context))
+            json.dumps(arguments, allow_nan=False)
+            serialized(arguments)
+        except (TypeError, ValueError, AttributeError) as error:
             raise ResumableJobFatal(
                 f"deferrable={self.deferrable!r} is not possible: what get_watch_arguments of {kind} returns "
-                f"isn't JSON ({error}); return plain values, or set deferrable=False"
+                f"isn't JSON that Airflow can store ({error}); return plain values, or set deferrable=False"
             ) from error
 
     def resume_job(self, context: Context, event: Mapping[str, Any] | None = None, **job: Any) -> Any:
@@ -168,14 +172,23 @@ class ResumableJobMixin(AdapterDefaults, _AirflowMixin):
         from airflow_resumable.integration import settings
 
         resume: Any = super().resume_execution  # type: ignore[misc]
-        ours = self.durable and self.deferrable and settings.enabled()
+        ours = self.durable and settings.enabled()
         try:
             return resume(next_method, next_kwargs, context)
         except (TaskDeferralError, TaskDeferralTimeout) as error:
-            if not ours or next_method != TRIGGER_FAIL_REPR:
+            if not ours or next_method != TRIGGER_FAIL_REPR or not self._is_on_record(context):
                 raise
             self._resumable_wake = Wake(failure=error)
         return self.execute(context)  # type: ignore[attr-defined]
+
+    def _is_on_record(self, context: Context) -> bool:
+        # Not by `deferrable`: the Dag may have been edited while the task was deferred.
+        store = context.get("task_state_store")
+        try:
+            return store is not None and store.get(key_for(self.external_id_key)) is not None
+        except Exception as error:
+            _log.warning("the job's record can't be read (%s); taking it that there is one", error)
+            return True
 
     @classmethod
     def for_watching(cls, arguments: Mapping[str, Any]) -> Self:

@@ -210,8 +210,16 @@ class JobTrigger(BaseTrigger):
         if pool is None:
             prefix = f"resumable-look-{len(_looking)}"
             pool = _looking[self.adapter] = ThreadPoolExecutor(_LOOKING_THREADS, thread_name_prefix=prefix)
+
+        def guarded() -> Any:
+            try:
+                return call()
+            except (StopIteration, SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+                # The first is lost on its way out of a thread, the others would end the whole triggerer.
+                raise RuntimeError(f"{self.adapter} raised {error!r}") from error
+
         # By asgiref, so that what asks the supervisor from the thread finds its way back to the loop.
-        return await sync_to_async(call, thread_sensitive=False, executor=pool)()
+        return await sync_to_async(guarded, thread_sensitive=False, executor=pool)()
 
     def _note_pause(self, poll_interval: float) -> None:
         now = time.monotonic()

@@ -22,8 +22,9 @@ class NarrowedJobOperator(LocalJobOperator):
 
     def submit_job(self, context: Context) -> Any:
         """Submit without a token."""
-        command = list(self.command)
-        return self.client.submit(command, family=self.job_family, name=self.idempotency_token)["id"]
+        job = self.client.submit(list(self.command), family=self.job_family, name=self.idempotency_token)
+        self._created = job["created"]
+        return job["id"]
 
     def find_job_by_token(self, token: str, since: datetime, context: Context) -> list[FoundJob]:
         """Look for the mark in the names of the family's jobs."""
@@ -40,7 +41,9 @@ class OpenJobOperator(LocalJobOperator):
 
     def submit_job(self, context: Context) -> Any:
         """Submit a job that nothing tells from another."""
-        return self.client.submit(list(self.command))["id"]
+        job = self.client.submit(list(self.command))
+        self._created = job["created"]
+        return job["id"]
 
 
 OPERATORS: dict[str, type[LocalJobOperator]] = {
