@@ -130,7 +130,7 @@ def test_a_job_whose_task_died_for_good_is_found_and_cancelled_once(kept: Comman
     """A dry run changes nothing; ``--cancel`` sends one request by the service's own log."""
     before = kept.stack.task_states("kept", kept.run, "job")
     kept.stack.wait_for("kept", kept.run, "function", {"success"})
-    report = kept.json("reconcile", "--dry-run", status=1)
+    report = kept.json("reconcile", "--dry-run", "--all", status=1)
     (finding,) = report["findings"]
     assert (finding["kind"], finding["task_state"]) == ("orphan", "failed")
     assert (finding["job"]["external_id"], finding["cancel_refused"]) == (kept.job, None)
@@ -199,6 +199,6 @@ def test_a_dag_that_is_gone_is_told_and_nothing_of_it_is_cancelled(kept: Command
         (one,) = kept.json("reconcile", "--task-id", "job", status=3)["unchecked"]
     finally:
         hidden.rename(file)
-    assert "could not be checked" in report["error"]
+    assert "1 can't be checked" in report["error"]
     assert "is not on this machine" in one["reason"]
     assert kept.requests("cancel") == []

@@ -108,3 +108,23 @@ def test_the_airflow_group_passes_the_exit_status_on() -> None:
         version.func(argparse.Namespace())
 
     assert ended.value.code == 0
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [("airflow_resumable.cli.main", ["version"]), ("airflow.__main__", ["resumable", "version"])],
+)
+def test_a_thread_that_is_left_behind_does_not_keep_the_process(program: str, words: list[str]) -> None:
+    """In both spellings the process ends when the command has, with its output and its status."""
+    script = (
+        "import sys, threading; sys.argv[0] = 'airflow';"
+        f"from {program} import main;"
+        "threading.Thread(target=threading.Event().wait).start();"
+        "sys.exit(main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, check=False, timeout=50
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("airflow-resumable ")

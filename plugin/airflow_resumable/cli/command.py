@@ -52,6 +52,10 @@ class Command:
         except KeyboardInterrupt:
             print(f"{PROG} {self.name}: interrupted", file=sys.stderr)
             return _INTERRUPTED
+        except SystemExit as ended:
+            if isinstance(ended.code, int):
+                return ended.code
+            raise
 
 
 @dataclass(frozen=True, slots=True)

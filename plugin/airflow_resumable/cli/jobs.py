@@ -7,16 +7,21 @@ from __future__ import annotations
 import argparse
 import logging
 import warnings
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any, Final
 
+from sqlalchemy.exc import SQLAlchemyError
+
+from airflow_resumable.cli import jobs_json as to_json
 from airflow_resumable.cli import jobs_output as output
 from airflow_resumable.cli.jobs_changes import Refused, cancel, forget
-from airflow_resumable.cli.jobs_dags import CannotBeChecked, Dags, supervised
-from airflow_resumable.cli.jobs_findings import Finding, findings
+from airflow_resumable.cli.jobs_dags import CannotBeChecked, Dags, said, supervised
 from airflow_resumable.cli.jobs_inquiry import Inquiry, SeenJob, id_text
+from airflow_resumable.cli.jobs_json import JsonObject
 from airflow_resumable.cli.jobs_store import Filters, StoredJob, StoreUnlistable, stored_jobs
+from airflow_resumable.cli.jobs_sweep import Sweep
 from airflow_resumable.integration import settings
 
 DONE: Final = 0
@@ -28,6 +33,51 @@ REFUSED: Final = 4
 
 def list_jobs(args: argparse.Namespace) -> int:
     """Print every record that passes the filters and return the exit status."""
+    return _answered(args, _list)
+
+
+def show_jobs(args: argparse.Namespace) -> int:
+    """Print all that is on record of one task's jobs, ask the service, and return the exit status."""
+    return _answered(args, _show)
+
+
+def reconcile_jobs(args: argparse.Namespace) -> int:
+    """Compare records with their services, make the one change that was asked for, return the exit status."""
+    return _answered(args, _reconcile)
+
+
+def _answered(
+    args: argparse.Namespace, command: Callable[[argparse.Namespace, IO[str], JsonObject | None], int]
+) -> int:
+    with output.standard_output() as out:
+        answer = JsonObject(out) if args.json else None
+        try:
+            with _ready():
+                status = command(args, out, answer)
+        except (StoreUnlistable, Refused) as error:
+            output.print_error(str(error), answer)
+            status = REFUSED if isinstance(error, Refused) else UNCHECKED
+        except SQLAlchemyError as error:
+            output.print_error(
+                f"the metadata database failed: {said(getattr(error, 'orig', None) or error)}. Nothing more "
+                "was done; `airflow db check` says whether it answers, `airflow db check-migrations` "
+                "whether it is this Airflow's",
+                answer,
+            )
+            status = UNCHECKED
+        except ImportError as error:
+            output.print_error(
+                f"something that these commands take from Airflow is missing: {said(error)}. Install an "
+                "Airflow that this release of airflow-resumable names as tested",
+                answer,
+            )
+            status = UNCHECKED
+        if answer is not None:
+            answer.close()
+        return status
+
+
+def _list(args: argparse.Namespace, out: IO[str], answer: JsonObject | None) -> int:
     unreadable = 0
 
     def counted(jobs: Iterable[StoredJob]) -> Iterator[StoredJob]:
@@ -36,131 +86,95 @@ def list_jobs(args: argparse.Namespace) -> int:
             unreadable += job.record is None
             yield job
 
-    with _ready() as out:
-        try:
-            jobs = counted(_begun(stored_jobs(_filters(args))))
-            if args.json:
-                output.print_json_list(out, "records", (output.job_json(job) for job in jobs))
-            else:
-                output.print_jobs(out, jobs)
-        except StoreUnlistable as error:
-            output.print_error(out, str(error), args.json)
-            return UNCHECKED
-        return UNCHECKED if unreadable else DONE
-
-
-def show_jobs(args: argparse.Namespace) -> int:
-    """Print all that is on record of one task's jobs, ask the service, and return the exit status."""
-    with _ready() as out:
-        try:
-            jobs = list(stored_jobs(_filters(args)))
-        except StoreUnlistable as error:
-            output.print_error(out, str(error), args.json)
-            return UNCHECKED
-        if not jobs:
-            index = "" if args.map_index is None else f" with map index {args.map_index}"
-            output.print_error(
-                out,
-                f"no job of task {args.task_id!r}{index} in run {args.run_id!r} of Dag {args.dag_id!r} is on "
-                "record; `jobs list` shows what is",
-                args.json,
-            )
-            return FOUND
-        shown: list[dict[str, Any]] = []
-        unasked = 0
-        dags = Dags()
-        with supervised():
-            for job in jobs:
-                seen, why_not = _ask(dags, job, args.timeout)
-                unasked += why_not is not None
-                if not args.json:
-                    output.print_record(out, job, seen, why_not)
-                service = None if why_not else {"jobs": [output.seen_json(one) for one in seen]}
-                whole = job.record.dump() if job.record else None
-                shown.append(
-                    {**output.job_json(job), "record": whole, "service": service, "not_asked": why_not}
-                )
-        if args.json:
-            output.print_json(out, {"records": shown})
-        return UNCHECKED if unasked else DONE
-
-
-def reconcile_jobs(args: argparse.Namespace) -> int:
-    """Compare records with their services, make the one change that was asked for, return the exit status."""
-    with _ready() as out:
-        given = [name for name in ("cancel", "forget", "dry_run") if getattr(args, name)]
-        if len(given) > 1:
-            names = " and ".join(f"--{name.replace('_', '-')}" for name in given)
-            output.print_error(out, f"{names} exclude each other: use one of them", args.json)
-            return MISUSE
-        try:
-            with supervised():
-                if args.forget:
-                    return _forget(args, out)
-                return _reconcile(args, out)
-        except StoreUnlistable as error:
-            output.print_error(out, str(error), args.json)
-            return UNCHECKED
-        except Refused as error:
-            output.print_error(out, str(error), args.json)
-            return REFUSED
-
-
-def _reconcile(args: argparse.Namespace, out: IO[str]) -> int:
-    dags = Dags()
-    installation = settings.read("installation_id") or ""
-    found: list[Finding] = []
-    unchecked: list[dict[str, Any]] = []
-    checked = 0
-    for job in stored_jobs(_filters(args)):
-        try:
-            with Inquiry(dags, job, args.timeout) as asked:
-                seen = asked.jobs()
-            can_cancel, can_search = asked.can.cancel, asked.can_search
-            found += findings(
-                job, seen, can_cancel=can_cancel, can_search=can_search, installation=installation
-            )
-            if not can_search:
-                raise CannotBeChecked(
-                    f"{type(asked.adapter).__name__} can't list jobs (no find_jobs_by_family, no "
-                    "find_job_by_token): only the ids on record were asked for"
-                )
-            checked += 1
-        except CannotBeChecked as error:
-            unchecked.append({**output.task_json(job), "reason": str(error)})
-    done = None
-    if args.cancel:
-        done = cancel(args.cancel, found, len(unchecked), lambda job: Inquiry(dags, job, args.timeout))
-    if args.json:
-        output.print_json(
-            out,
-            {
-                "checked": checked,
-                "findings": [output.finding_json(one) for one in found],
-                "unchecked": unchecked,
-                "done": done,
-            },
-        )
-    elif done:
-        print(done, file=out)
+    jobs = counted(stored_jobs(_filters(args)))
+    if answer is not None:
+        answer.stream("records", map(to_json.job_json, jobs))
     else:
-        output.print_findings(out, found, unchecked)
-        print(f"{checked} checked, {len(found)} findings, {len(unchecked)} can't be checked", file=out)
-    if done:
-        return DONE
-    return FOUND if found else UNCHECKED if unchecked else DONE
+        output.print_jobs(out, jobs)
+    return UNCHECKED if unreadable else DONE
 
 
-def _forget(args: argparse.Namespace, out: IO[str]) -> int:
+def _show(args: argparse.Namespace, out: IO[str], answer: JsonObject | None) -> int:
+    jobs = list(stored_jobs(_filters(args)))
+    if not jobs:
+        index = "" if args.map_index is None else f" with map index {args.map_index}"
+        output.print_error(
+            f"no job of task {args.task_id!r}{index} in run {args.run_id!r} of Dag {args.dag_id!r} is on "
+            "record; `jobs list` shows what is",
+            answer,
+        )
+        return FOUND
+    unasked = 0
     dags = Dags()
-    about = [
-        job
-        for job in stored_jobs(_filters(args))
-        if job.record and args.forget in (id_text(job.record.external_id), job.record.token)
-    ]
-    done = forget(args.forget, about, lambda job: Inquiry(dags, job, args.timeout))
-    if args.json:
-        output.print_json(out, {"done": done})
+
+    def shown() -> Iterator[dict[str, Any]]:
+        nonlocal unasked
+        for job in jobs:
+            seen, why_not = _ask(dags, job, args.timeout)
+            unasked += why_not is not None
+            if answer is None:
+                output.print_record(out, job, seen, why_not)
+            service = None if why_not else {"jobs": [to_json.seen_json(one) for one in seen]}
+            whole = job.record.dump() if job.record else None
+            yield {**to_json.job_json(job), "record": whole, "service": service, "not_asked": why_not}
+
+    with supervised():
+        if answer is not None:
+            answer.stream("records", shown())
+        else:
+            deque(shown(), maxlen=0)
+    return UNCHECKED if unasked else DONE
+
+
+def _reconcile(args: argparse.Namespace, out: IO[str], answer: JsonObject | None) -> int:
+    given = [name for name in ("cancel", "forget", "dry_run") if getattr(args, name) not in (None, False)]
+    if len(given) > 1:
+        names = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        output.print_error(f"{names} exclude each other: use one of them", answer)
+        return MISUSE
+    dags = Dags()
+
+    def ask(job: StoredJob) -> Inquiry:
+        return Inquiry(dags, job, args.timeout)
+
+    with supervised():
+        if args.forget is not None:
+            done = forget(args.forget, _about(args), ask)
+            return _did(done, out, answer)
+        sweep = Sweep(ask, settings.read("installation_id") or "", everything=args.all)
+        unchecked = sweep.over(stored_jobs(_filters(args), by_dag=True))
+        if answer is not None:
+            answer.stream("unchecked", ({**to_json.task_json(job), "reason": why} for job, why in unchecked))
+            for name in ("checked", "left_out"):
+                answer.put(name, getattr(sweep, name))
+            answer.stream("findings", map(to_json.finding_json, sweep.found))
+        elif args.cancel is not None:
+            deque(unchecked, maxlen=0)
+        else:
+            output.print_unchecked(out, unchecked)
+            output.print_findings(out, sweep.found)
+            more = f", {sweep.beside}" if sweep.beside else ""
+            print(f"{sweep.checked} checked, {len(sweep.found)} findings{more}", file=out)
+        if args.cancel is not None:
+            return _did(cancel(args.cancel, sweep.found, sweep.beside, ask), out, answer)
+    return FOUND if sweep.found else UNCHECKED if sweep.unchecked else DONE
+
+
+def _about(args: argparse.Namespace) -> list[StoredJob]:
+    found = []
+    for job in stored_jobs(_filters(args)):
+        record = job.record
+        if record is None:
+            continue
+        names = [record.token] if record.external_id is None else [record.token, id_text(record.external_id)]
+        if args.forget in names:
+            found.append(job)
+    return found
+
+
+def _did(done: str, out: IO[str], answer: JsonObject | None) -> int:
+    if answer is not None:
+        answer.put("done", done)
     else:
         print(done, file=out)
     return DONE
@@ -178,24 +192,13 @@ def _filters(args: argparse.Namespace) -> Filters:
     return Filters(args.dag_id, args.run_id, args.task_id, args.map_index, getattr(args, "state", "all"))
 
 
-def _begun(jobs: Iterator[StoredJob]) -> Iterator[StoredJob]:
-    """Read the first page now, so that a store that can't be listed is an error and not half an output."""
-    first = next(jobs, None)
-    return iter(()) if first is None else _chain(first, jobs)
-
-
-def _chain(first: StoredJob, more: Iterator[StoredJob]) -> Iterator[StoredJob]:
-    yield first
-    yield from more
-
-
 @contextmanager
-def _ready() -> Iterator[IO[str]]:
-    """Make this process what a process of ``airflow`` is, and yield its standard output.
+def _ready() -> Iterator[None]:
+    """Make this process what a process of ``airflow`` is.
 
     Log lines and warnings are kept back, as other ``airflow`` commands do: what went wrong is in the answer.
     """
-    with output.standard_output() as out, warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from airflow.providers_manager import ProvidersManager
 
@@ -204,6 +207,6 @@ def _ready() -> Iterator[IO[str]]:
         before = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
         try:
-            yield out
+            yield
         finally:
             logging.disable(before)

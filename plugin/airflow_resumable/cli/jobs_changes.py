@@ -4,15 +4,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from airflow_resumable.cli.jobs_dags import CannotBeChecked
 from airflow_resumable.cli.jobs_findings import Finding
 from airflow_resumable.cli.jobs_inquiry import Inquiry, id_text
 from airflow_resumable.cli.jobs_store import StoredJob, replace_record, reread
+from airflow_resumable.integration.server import NO_STATE
 
-_NO_ATTEMPT_AT_WORK: Final = ("none", "up_for_retry")
+_NO_ATTEMPT_AT_WORK: Final = (NO_STATE, "up_for_retry")
 """States besides the ended ones in which no attempt holds the record in its hands."""
 
 
@@ -20,13 +22,13 @@ class Refused(Exception):
     """Nothing was changed; says why, and what to do."""
 
 
-def cancel(wanted: str, found: Sequence[Finding], unchecked: int, ask: Callable[[StoredJob], Inquiry]) -> str:
+def cancel(wanted: str, found: Sequence[Finding], beside: str, ask: Callable[[StoredJob], Inquiry]) -> str:
     """Cancel one job and return what was done.
 
     Args:
         wanted: The job's id, as it was written on the command line.
         found: The findings.
-        unchecked: How many tasks could not be checked.
+        beside: What was left out of the search for findings, in words; empty for nothing.
         ask: Makes the adapter of a record ready.
 
     Raises:
@@ -34,7 +36,7 @@ def cancel(wanted: str, found: Sequence[Finding], unchecked: int, ask: Callable[
     """
     matching = [finding for finding in found if finding.is_about(wanted)]
     if not matching:
-        more = f"; {unchecked} tasks could not be checked" if unchecked else ""
+        more = f"; {beside}" if beside else ""
         raise Refused(
             f"--cancel {wanted!r}: no such job among the findings{more}. Ids are those that reconcile prints"
         )
@@ -52,9 +54,7 @@ def cancel(wanted: str, found: Sequence[Finding], unchecked: int, ask: Callable[
             observation, raw = asked.look(external_id)
             if not observation.is_live:
                 raise Refused(f"--cancel {wanted!r}: it has ended meanwhile ({raw or 'service has lost it'})")
-            # The last thing before the request: a task that was cleared since may own the job again.
-            _require_ended_still(wanted, finding.job)
-            asked.cancel(external_id)
+            asked.cancel(external_id, lambda: _ended_still(wanted, finding.job))
             after = _after(asked, external_id)
     except CannotBeChecked as error:
         raise Refused(f"--cancel {wanted!r}: {error}") from error
@@ -89,7 +89,7 @@ def forget(wanted: str, records: Sequence[StoredJob], ask: Callable[[StoredJob],
     except CannotBeChecked as error:
         raise Refused(f"--forget {wanted!r}: that its job is dead can't be shown: {error}") from error
     with create_session() as session:
-        # Locked, so that no attempt's write comes between the look and the change.
+        # The lock keeps an attempt's write from coming between the look and the change; SQLite has none.
         now = reread(job, session)
         if now is None or now.raw != job.raw:
             raise Refused(f"--forget {wanted!r}: the record of {job.name} was changed meanwhile; look again")
@@ -99,8 +99,14 @@ def forget(wanted: str, records: Sequence[StoredJob], ask: Callable[[StoredJob],
                 "record. Wait for its end, or mark the task failed in Airflow"
             )
         record = asked.record
+        unsettled = record.unsettled
+        if record.phase == "intent" and record.token not in unsettled:
+            # A stopped attempt may send the submit that it had announced when it wakes up.
+            unsettled = (*unsettled, record.token)
         closed = record.with_(
-            phase="cancelled", last_status=f"forgotten by hand (was {record.last_status or record.phase})"
+            phase="cancelled",
+            last_status=f"forgotten by hand (was {record.last_status or record.phase})",
+            unsettled=unsettled,
         )
         replace_record(session, job, closed, asked.parent_keys)
     return (
@@ -121,12 +127,22 @@ def _require_nothing_alive(wanted: str, asked: Inquiry) -> None:
         raise Refused(f"--forget {wanted!r}: alive: {names}. Cancel it first (--cancel, or in the service)")
 
 
-def _require_ended_still(wanted: str, job: StoredJob) -> None:
-    now = reread(job)
-    if now is None or now.raw != job.raw:
-        raise Refused(f"--cancel {wanted!r}: the record of {job.name} was changed meanwhile; look again")
-    if not now.task_has_ended:
-        raise Refused(f"--cancel {wanted!r}: the task is {now.task_state} again: an attempt may own the job")
+@contextmanager
+def _ended_still(wanted: str, job: StoredJob) -> Iterator[None]:
+    # Around each single request: a task that was cleared since may own the job again, and while the row is
+    # locked no attempt can put its name on the record. SQLite has no row locks: there an attempt may do so
+    # between the look and the request.
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        now = reread(job, session)
+        if now is None or now.raw != job.raw:
+            raise Refused(f"--cancel {wanted!r}: the record of {job.name} was changed meanwhile; look again")
+        if not now.task_has_ended:
+            raise Refused(
+                f"--cancel {wanted!r}: the task is {now.task_state} again: an attempt may own the job"
+            )
+        yield
 
 
 def _after(asked: Inquiry, external_id: object) -> str:

@@ -31,6 +31,12 @@ def _index(text: str) -> int:
     raise argparse.ArgumentTypeError(f"{text!r} is not allowed; use a number from 0 up, or -1 for not mapped")
 
 
+def _id(text: str) -> str:
+    if text.strip():
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r} is no id; is a variable of the shell unset?")
+
+
 _JSON: Final = Argument(("--json",), {"action": "store_true", "help": "print JSON instead of a table"})
 _TIMEOUT: Final = Argument(
     ("--timeout",),
@@ -47,9 +53,9 @@ _INDEX: Final = Argument(
     {"type": _index, "metavar": "N", "help": "only this index of a mapped task; every index when left out"},
 )
 _FILTERS: Final = (
-    Argument(("--dag-id",), {"metavar": "DAG", "help": "only tasks of this Dag"}),
-    Argument(("--run-id",), {"metavar": "RUN", "help": "only tasks of the runs with this id"}),
-    Argument(("--task-id",), {"metavar": "TASK", "help": "only tasks with this id"}),
+    Argument(("--dag-id",), {"type": _id, "metavar": "DAG", "help": "only tasks of this Dag"}),
+    Argument(("--run-id",), {"type": _id, "metavar": "RUN", "help": "only tasks of the runs with this id"}),
+    Argument(("--task-id",), {"type": _id, "metavar": "TASK", "help": "only tasks with this id"}),
     _INDEX,
     Argument(
         ("--state",),
@@ -57,11 +63,15 @@ _FILTERS: Final = (
             "choices": ("live", "ended", "all"),
             "default": "all",
             "help": "by the record's last word: live (intent, submitted), ended (succeeded, failed, "
-            "cancelled) or all (default). A record that can't be read counts as live",
+            "cancelled) or all (default). A record that can't be read counts as live, and so does, after a "
+            "--cancel, one of a job that ended later than its task: no attempt has seen that end",
         },
     ),
 )
-_CHECKED: Final = (3, "something could not be read or checked: a record, a Dag, a service; what, is said")
+_CHECKED: Final = (
+    3,
+    "something could not be read or checked: the database, a record, a Dag, a service; what, is said",
+)
 _MISUSE: Final = (2, "misuse: an argument that isn't allowed, named with what is")
 
 JOBS: Final = Group(
@@ -80,9 +90,9 @@ JOBS: Final = Group(
             help="Show all that is on record of one task's jobs, and what the service says now",
             target="airflow_resumable.cli.jobs:show_jobs",
             arguments=(
-                Argument(("dag_id",), {"metavar": "DAG", "help": "the Dag's id"}),
-                Argument(("run_id",), {"metavar": "RUN", "help": "the run's id"}),
-                Argument(("task_id",), {"metavar": "TASK", "help": "the task's id"}),
+                Argument(("dag_id",), {"type": _id, "metavar": "DAG", "help": "the Dag's id"}),
+                Argument(("run_id",), {"type": _id, "metavar": "RUN", "help": "the run's id"}),
+                Argument(("task_id",), {"type": _id, "metavar": "TASK", "help": "the task's id"}),
                 _INDEX,
                 _TIMEOUT,
                 _JSON,
@@ -96,6 +106,14 @@ JOBS: Final = Group(
             arguments=(
                 *_FILTERS,
                 Argument(
+                    ("--all",),
+                    {
+                        "action": "store_true",
+                        "help": "check the records of reported successes too: a render and a question to the "
+                        "service for each",
+                    },
+                ),
+                Argument(
                     ("--dry-run",),
                     {
                         "action": "store_true",
@@ -105,6 +123,7 @@ JOBS: Final = Group(
                 Argument(
                     ("--cancel",),
                     {
+                        "type": _id,
                         "metavar": "ID",
                         "help": "cancel exactly this job, if it is a finding and no attempt can own it",
                     },
@@ -112,6 +131,7 @@ JOBS: Final = Group(
                 Argument(
                     ("--forget",),
                     {
+                        "type": _id,
                         "metavar": "ID",
                         "help": "close the record of exactly this job, or of the intent with this token: the "
                         "next attempt starts a new one; refused while a job is alive",

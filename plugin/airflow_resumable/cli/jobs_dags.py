@@ -44,14 +44,15 @@ class _ReadOnly:
 
 
 class Dags:
-    """Loads operators out of the deployment's Dag bundles; each Dag file is run once.
+    """Loads operators out of the deployment's Dag bundles; the file of each Dag is run once.
 
     As ``airflow tasks render`` does, but only the Dag's own file is loaded, in the bundle version of the
-    run, and nothing is written to the database.
+    run, and nothing is written to the database. The last few Dags are kept, also those that don't load:
+    ask for one Dag after the other.
     """
 
     def __init__(self) -> None:
-        self._dags: OrderedDict[tuple[str, str | None], DAG] = OrderedDict()
+        self._dags: OrderedDict[tuple[str, str | None], DAG | str] = OrderedDict()
 
     def context(self, job: StoredJob) -> Context:
         """Return the context of a task instance whose ``task`` is rendered.
@@ -99,11 +100,17 @@ class Dags:
     def _dag(self, dag_id: str, bundle: str, version: str | None, file: str) -> DAG:
         key = (dag_id, version)
         if key not in self._dags:
-            self._dags[key] = _load(dag_id, bundle, version, file)
+            try:
+                self._dags[key] = _load(dag_id, bundle, version, file)
+            except CannotBeChecked as error:
+                self._dags[key] = str(error)
         self._dags.move_to_end(key)
         if len(self._dags) > _KEPT_DAGS:
             self._dags.popitem(last=False)
-        return self._dags[key]
+        kept = self._dags[key]
+        if isinstance(kept, str):
+            raise CannotBeChecked(kept)
+        return kept
 
 
 def _load(dag_id: str, bundle_name: str, version: str | None, file: str) -> DAG:
@@ -142,23 +149,34 @@ def supervised() -> Iterator[None]:
     """Give this process, for the length of the block, what a task process asks its supervisor.
 
     The answers come from Airflow's execution API, in this process and so from the metadata database.
+
+    Raises:
+        ImportError: This Airflow has no such thing, or another one.
     """
     import psutil
     import structlog
-    from airflow.sdk.execution_time import supervisor as airflow
+    from airflow.sdk.execution_time.supervisor import (
+        InProcessSupervisorComms,
+        InProcessTestSupervisor,
+        set_supervisor_comms,
+    )
 
     # Airflow's name for it says where Airflow uses it: in `dag.test()`.
-    supervisor: Any = airflow.InProcessTestSupervisor
-    one = supervisor(
-        id=UUID(int=0),
-        pid=os.getpid(),
-        process=psutil.Process(),
-        process_log=structlog.get_logger(logger_name="task"),
-        client=supervisor._api_client(),
-    )
-    one.comms = airflow.InProcessSupervisorComms(supervisor=one)
+    supervisor: Any = InProcessTestSupervisor
+    comms: Any = InProcessSupervisorComms
     try:
-        with airflow.set_supervisor_comms(_ReadOnly(one.comms)):
+        one = supervisor(
+            id=UUID(int=0),
+            pid=os.getpid(),
+            process=psutil.Process(),
+            process_log=structlog.get_logger(logger_name="task"),
+            client=supervisor._api_client(),
+        )
+        one.comms = comms(supervisor=one)
+    except (AttributeError, TypeError) as error:
+        raise ImportError(f"Airflow's in-process supervisor is another one: {said(error)}") from error
+    try:
+        with set_supervisor_comms(_ReadOnly(one.comms)):
             yield
     finally:
         _stop_idle_workers()

@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -122,20 +123,34 @@ class Inquiry:
         except Exception as error:
             raise CannotBeChecked(f"{self._operator}: the service can't be asked: {said(error)}") from error
 
-    def cancel(self, external_id: Any) -> None:
-        """Ask the service to stop a job.
+    def cancel(self, external_id: Any, permit: Callable[[], AbstractContextManager[None]]) -> None:
+        """Ask the service to stop a job, again as long as that may help.
+
+        Args:
+            external_id: The job.
+            permit: Entered before each single request and left after it; what it raises ends the asking.
 
         Raises:
-            CannotBeChecked: It did not take the request.
+            CannotBeChecked: The service did not take the request.
         """
         self._restore()
+        barred: list[Exception] = []
+
+        def request() -> None:
+            with ExitStack() as held:
+                try:
+                    held.enter_context(permit())
+                except Exception as error:
+                    barred.append(error)
+                    return
+                self.adapter.cancel_job(external_id, self._context)
+
         try:
-            self._attempt.service.ask(
-                f"cancelling job {external_id!r}",
-                lambda: self.adapter.cancel_job(external_id, self._context),
-            )
+            self._attempt.service.ask(f"cancelling job {external_id!r}", request)
         except Exception as error:
             raise CannotBeChecked(f"job {id_text(external_id)} was NOT cancelled: {said(error)}") from error
+        if barred:
+            raise barred[0]
 
     def look(self, external_id: Any, *, patient: bool = False) -> tuple[Observation, str | None]:
         """Return what a job is doing, and the service's word for it.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The airflow-resumable authors
 # SPDX-License-Identifier: Apache-2.0
-"""How the jobs commands print: tables or JSON on standard output, and nothing else there."""
+"""How the jobs commands print: tables on standard output, and nothing else there."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from airflow_resumable.cli.jobs_findings import Finding
     from airflow_resumable.cli.jobs_inquiry import SeenJob
+    from airflow_resumable.cli.jobs_json import JsonObject
     from airflow_resumable.cli.jobs_store import StoredJob
 
 # What a shell reports for a process that SIGPIPE ended.
@@ -56,74 +57,6 @@ def standard_output() -> Iterator[IO[str]]:
             os.close(duplicate)
 
 
-def job_json(job: StoredJob) -> dict[str, Any]:
-    """Return a record's line of ``jobs list --json``."""
-    record = job.record
-    return {
-        **task_json(job),
-        "try_number": job.try_number,
-        "external_id": record.external_id if record else None,
-        "generation": record.generation if record else None,
-        "phase": record.phase if record else None,
-        "token": record.token if record else None,
-        "last_status": record.last_status if record else None,
-        "last_seen_at": _stamp(record.last_seen_at) if record else None,
-        "owner": record.owner.model_dump(mode="json") if record else None,
-        "error": job.error,
-    }
-
-
-def task_json(job: StoredJob) -> dict[str, Any]:
-    """Return which task instance a record belongs to."""
-    return {
-        "dag_id": job.dag_id,
-        "run_id": job.run_id,
-        "task_id": job.task_id,
-        "map_index": job.map_index,
-        "region_id": str(job.region) if job.region else None,
-        "external_id_key": job.key,
-        "task_state": job.task_state,
-    }
-
-
-def seen_json(seen: SeenJob) -> dict[str, Any]:
-    """Return what the service says of one job."""
-    return {
-        "external_id": seen.external_id,
-        "token": seen.token,
-        "status": seen.status,
-        "observation": seen.observation.value,
-        "on_record": seen.on_record,
-    }
-
-
-def finding_json(finding: Finding) -> dict[str, Any]:
-    """Return a finding of ``jobs reconcile --json``."""
-    record = finding.job.record
-    return {
-        "kind": finding.kind,
-        **task_json(finding.job),
-        "generation": record.generation if record else None,
-        "token": record.token if record else None,
-        "job": seen_json(finding.seen) if finding.seen else None,
-        "detail": finding.detail,
-        "cancel_refused": finding.kept_from_cancel,
-    }
-
-
-def print_json(out: IO[str], value: Any) -> None:
-    """Print one JSON value."""
-    print(json.dumps(value, indent=2), file=out)
-
-
-def print_json_list(out: IO[str], name: str, values: Iterable[Any]) -> None:
-    """Print a JSON object with one list in it, a line for each value, without holding them all."""
-    out.write(f'{{"{name}": [')
-    for number, value in enumerate(values):
-        out.write(f"{',' if number else ''}\n{json.dumps(value)}")
-    out.write("\n]}\n")
-
-
 def print_jobs(out: IO[str], jobs: Iterable[StoredJob]) -> int:
     """Print records as tables and return how many there were."""
     console = _console(out)
@@ -138,28 +71,33 @@ def print_jobs(out: IO[str], jobs: Iterable[StoredJob]) -> int:
     return count
 
 
-def print_findings(out: IO[str], found: Sequence[Finding], unchecked: Sequence[dict[str, Any]]) -> None:
-    """Print findings, and what could not be checked."""
+def print_unchecked(out: IO[str], unchecked: Iterable[tuple[StoredJob, str]]) -> None:
+    """Print what could not be checked, and why, as tables."""
     from rich.markup import escape
 
-    console = _console(out)
-    if found:
-        table = _table("Finding", "Task", "Job", "What it is")
-        for finding in found:
-            seen = finding.seen
-            job = [seen.text, seen.status or "unknown"] if seen else ["none found"]
-            hint = finding.kept_from_cancel
-            kept = f"\n[dim]can't be cancelled here: {escape(hint)}[/]" if hint and seen else ""
-            cells = (_kind(finding.kind), _task_cell(finding.job), _lines(*job))
-            table.add_row(*cells, escape(finding.detail) + kept)
-        console.print(table)
-    if unchecked:
+    console, rows = _console(out), iter(unchecked)
+    while page := list(islice(rows, _ROWS)):
         table = _table("Can't be checked", "Why")
-        for one in unchecked:
-            index = f"[{one['map_index']}]" if one["map_index"] >= 0 else ""
-            task = _lines(one["dag_id"], one["run_id"], one["task_id"] + index)
-            table.add_row(task, escape(one["reason"]))
+        for job, why in page:
+            table.add_row(_task_cell(job), escape(why))
         console.print(table)
+
+
+def print_findings(out: IO[str], found: Sequence[Finding]) -> None:
+    """Print findings."""
+    from rich.markup import escape
+
+    if not found:
+        return
+    table = _table("Finding", "Task", "Job", "What it is")
+    for finding in found:
+        seen = finding.seen
+        job = [seen.text, seen.status or "unknown"] if seen else ["none found"]
+        hint = finding.kept_from_cancel
+        kept = f"\n[dim]can't be cancelled here: {escape(hint)}[/]" if hint and seen else ""
+        cells = (_kind(finding.kind), _task_cell(finding.job), _lines(*job))
+        table.add_row(*cells, escape(finding.detail) + kept)
+    _console(out).print(table)
 
 
 def print_record(out: IO[str], job: StoredJob, seen: Sequence[SeenJob], unasked: str | None) -> None:
@@ -193,11 +131,11 @@ def print_record(out: IO[str], job: StoredJob, seen: Sequence[SeenJob], unasked:
     console.print()
 
 
-def print_error(out: IO[str], message: str, as_json: bool) -> None:
-    """Say on standard error what went wrong, and as JSON on standard output where JSON is expected."""
+def print_error(message: str, answer: JsonObject | None) -> None:
+    """Say on standard error what went wrong, and in the JSON answer where one is expected."""
     print(f"airflow-resumable jobs: {message}", file=sys.stderr)
-    if as_json:
-        print_json(out, {"error": message})
+    if answer is not None:
+        answer.put("error", message)
 
 
 def _console(out: IO[str]) -> Any:
@@ -254,10 +192,6 @@ def _kind(kind: str) -> str:
 
 def _short(moment: datetime | None) -> str:
     return "" if moment is None else moment.strftime("%Y-%m-%d %H:%MZ")
-
-
-def _stamp(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat()
 
 
 def _tries(job: StoredJob) -> str:

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from airflow_resumable.integration.server import NO_STATE
 from airflow_resumable.jobs.errors import RecordUnreadable
 from airflow_resumable.jobs.record import JobRecord, key_for, load
 
@@ -21,8 +22,6 @@ PAGE: Final = 500
 """Rows that are held at once."""
 GONE: Final = "gone"
 """The state of a task instance that is no longer on file."""
-NO_STATE: Final = "none"
-"""The state of a task instance that was cleared, or not scheduled yet."""
 ENDED: Final = frozenset({"success", "failed", "skipped", "upstream_failed", "removed", GONE})
 """States that Airflow leaves only when a user clears the task. A task with retries left is `up_for_retry`."""
 
@@ -89,6 +88,11 @@ class StoredJob:
         return self.record is None or self.record.phase in ("intent", "submitted")
 
     @property
+    def is_reported_success(self) -> bool:
+        """Whether the job has succeeded, and Airflow has the task's success on file."""
+        return self.record is not None and self.record.phase == "succeeded" and self.record.reported
+
+    @property
     def task_has_ended(self) -> bool:
         """Whether no attempt will follow unless a user clears the task."""
         return self.task_state in ENDED
@@ -100,15 +104,27 @@ class StoredJob:
         return f"{self.dag_id} / {self.run_id} / {self.task_id}{index}"
 
 
-def stored_jobs(filters: Filters) -> Iterator[StoredJob]:
+def stored_jobs(filters: Filters, *, by_dag: bool = False) -> Iterator[StoredJob]:
     """Yield every record that passes the filters, oldest row first, a page of rows at a time.
+
+    Args:
+        filters: Which records.
+        by_dag: One Dag after the other, for who has to load each.
 
     Raises:
         StoreUnlistable: ``[state_store] backend`` keeps the state outside of the metadata database.
     """
+    _require_metastore()
+    if not by_dag:
+        yield from _paged(filters)
+        return
+    for dag_id in _dag_ids(filters):
+        yield from _paged(replace(filters, dag_id=dag_id))
+
+
+def _paged(filters: Filters) -> Iterator[StoredJob]:
     from airflow.utils.session import create_session
 
-    _require_metastore()
     last = 0
     while True:
         with create_session() as session:
@@ -121,20 +137,30 @@ def stored_jobs(filters: Filters) -> Iterator[StoredJob]:
         last = page[-1].row
 
 
-def reread(job: StoredJob, session: Session | None = None) -> StoredJob | None:
+def _dag_ids(filters: Filters) -> list[str]:
+    from airflow.models.task_state_store import TaskStateStoreModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    if filters.dag_id is not None:
+        return [filters.dag_id]
+    model: Any = TaskStateStoreModel
+    of_ours = model.key.startswith(_PREFIX, autoescape=True)
+    with create_session() as session:
+        return list(session.scalars(select(model.dag_id).where(of_ours).distinct().order_by(model.dag_id)))
+
+
+def reread(job: StoredJob, session: Session) -> StoredJob | None:
     """Return what the store holds of a job now, or None when its record is gone.
+
+    The row is locked until the session's end, so that no attempt can write the record. SQLite has no row
+    locks: there an attempt may write all the same.
 
     Args:
         job: The job as it was read.
-        session: With one, the row is locked until its end where the database can.
+        session: Holds the lock.
     """
-    from airflow.utils.session import create_session
-
-    if session is not None:
-        found = _read(session, Filters(), row=job.row, lock=True)
-    else:
-        with create_session() as own:
-            found = _read(own, Filters(), row=job.row)
+    found = _read(session, Filters(), row=job.row, lock=True)
     return found[0] if found else None
 
 

@@ -123,7 +123,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _leave(status: int) -> None:
-    """End this process now when a thread that somebody left behind would keep it from ending."""
+    """End this process now when a thread that somebody left behind would keep it from ending.
+
+    Airflow's in-process API and what a Dag's file imports may leave one.
+    """
     others = [one for one in threading.enumerate() if one is not threading.main_thread() and not one.daemon]
     if others:
         sys.stdout.flush()
@@ -171,6 +174,15 @@ def print_version(args: argparse.Namespace) -> int:
 def _exit_with_status_of(command: Command) -> Callable[[argparse.Namespace], None]:
     # The airflow command drops what a command's function returns.
     def run(args: argparse.Namespace) -> None:
-        raise SystemExit(command.run(args))
+        status = command.run(args)
+        if _is_airflow():
+            _leave(status)
+        raise SystemExit(status)
 
     return run
+
+
+def _is_airflow() -> bool:
+    # Whoever else calls the function, a test for one, goes on with their process.
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    return Path(sys.argv[0]).stem == "airflow" or (main is not None and main.name == "airflow.__main__")
