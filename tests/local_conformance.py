@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from airflow_resumable.sdk import ResumableJobMixin, SubmitWindow
 from airflow_resumable.testing.conformance import JobConformance, SeenJob, ServiceUnderTest
 from airflow_resumable.testing.jobservice.process import JobService
 from airflow_resumable.testing.local_job import LocalJobOperator
-from tests.attempts import FAIL, SUCCEED, NarrowedJobOperator, until_released
+from airflow_resumable.testing.soak.graded_jobs import NarrowedJobOperator
+from tests.attempts import FAIL, SUCCEED, until_released
 
 
 class LocalService(ServiceUnderTest):
@@ -56,22 +56,8 @@ class LocalService(ServiceUnderTest):
         self.client.cancel(external_id)
 
     def fail(self, call: Any, fault: Any, times: int) -> None:
-        """Add a fault; of refusals the service knows only that of a cancel."""
-        if fault == "denied":
-            raise NotImplementedError("the local job service refuses no lookup")
-        self.client.add_fault(call, fault, times=times)
-
-
-class OpenJobOperator(LocalJobOperator):
-    """The local job service used as one that offers neither tokens nor marks."""
-
-    submit_window = SubmitWindow.OPEN
-    find_job_by_token: Any = ResumableJobMixin.find_job_by_token
-    find_jobs_by_family: Any = ResumableJobMixin.find_jobs_by_family
-
-    def submit_job(self, context: Any) -> Any:
-        """Submit without anything to find it by."""
-        return self.client.submit(list(self.command))["id"]
+        """Add a fault."""
+        self.client.add_fault(call, "forbidden" if fault == "denied" else fault, times=times)
 
 
 class LocalConformance(JobConformance):

@@ -45,6 +45,8 @@ def test_the_code_of_the_page_passes(tmp_path: Path) -> None:
     assert sorted(set(reasons)) == [
         "MyService.fail is not defined, so this can't be shown",
         "MyService.stop_slowly is not defined, so this can't be shown",
+        "this operator has no get_watch_arguments, so it can't be deferred",
+        "this operator has no was_job_created, so a late job can't be known for one",
         "this service starts one job per token, so no two can carry it",
     ]
 

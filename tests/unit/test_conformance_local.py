@@ -9,8 +9,9 @@ from typing import Any
 import httpx
 
 from airflow_resumable.sdk import JobNotFound
+from airflow_resumable.testing.soak.graded_jobs import OpenJobOperator
 from tests.attempts import TokenOnlyJobOperator
-from tests.local_conformance import LocalConformance, LocalService, NarrowedConformance, OpenJobOperator
+from tests.local_conformance import LocalConformance, LocalService, NarrowedConformance
 from tests.unit.test_jobs_taskflow import LocalJob
 
 

@@ -58,6 +58,7 @@ _VERBS = ["submit", "status", "find", "cancel", "forget", "credentials"]
         ("error", 500, "internal_error"),
         ("throttle", 429, "throttled"),
         ("unauthorized", 401, "unauthorized"),
+        ("forbidden", 403, "forbidden"),
         ("reset", None, None),
     ],
 )

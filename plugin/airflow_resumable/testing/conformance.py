@@ -9,34 +9,29 @@ Subclass `JobConformance`, make an operator and describe the service; pytest col
 from __future__ import annotations
 
 import json
-import time
-from abc import abstractmethod
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from unittest import mock
 
 import pytest
 
-from airflow_resumable.jobs.adapter import Capabilities, SubmitWindow
+from airflow_resumable.jobs.adapter import SubmitWindow
 from airflow_resumable.jobs.crashpoints import POINTS
+from airflow_resumable.jobs.defaults import AdapterDefaults
 from airflow_resumable.jobs.errors import JobAmbiguous, JobMissing, JobNotSettled, JobSuperseded
+from airflow_resumable.testing.conformance_deferral import DeferralConformance
 from airflow_resumable.testing.conformance_service import SeenJob, ServiceUnderTest, fail, need
 from airflow_resumable.testing.file_store import FileTaskStateStore
-from airflow_resumable.testing.task_tries import CrashBy, TaskTries
+from airflow_resumable.testing.task_tries import TaskTries, at_point
 
 __all__ = ["JobConformance", "SeenJob", "ServiceUnderTest"]
 
-Outcome = Literal["runs", "succeeds", "fails"]
-LOOKS = 200
-"""Looks at a job that is stopping or in an unknown state, after which a bounded wait would have ended."""
+
+class _Broken(Exception):
+    """What makes a try fail while its job goes on."""
 
 
-class _StillWaiting(BaseException):
-    """A wait that should have had an end."""
-
-
-class JobConformance:
+class JobConformance(DeferralConformance):
     """Subclass it, with a fixture `service` and the method `make`.
 
     Attributes:
@@ -45,62 +40,6 @@ class JobConformance:
         short: Seconds for the time-outs of the policy that are waited for; more than one poll interval.
         patience: Seconds to wait for the service to do what it was told.
     """
-
-    crash_by: CrashBy = "exception"
-    short: float = 0.2
-    patience: float = 30.0
-
-    @pytest.fixture
-    def service(self) -> ServiceUnderTest:
-        """Return the service, with no job in it; override this fixture."""
-        raise NotImplementedError(f"{type(self).__name__} needs a fixture service(self)")
-
-    @abstractmethod
-    def make(self, service: Any, outcome: Outcome) -> Any:
-        """Return a fresh operator, or a fresh `ExternalJob`, with a short poll interval.
-
-        Args:
-            service: What the fixture gave.
-            outcome: ``runs`` (until `ServiceUnderTest.release`, then success), ``succeeds`` or ``fails``.
-        """
-
-    @pytest.fixture
-    def tries(self, tmp_path: Path) -> TaskTries:
-        """One task instance, whose tries share a store of files."""
-        return TaskTries(FileTaskStateStore(tmp_path / "store"))
-
-    def _can(self, service: Any) -> Capabilities:
-        can: Capabilities = self.make(service, "runs").resumable_capabilities()
-        return can
-
-    def _crash(self, tries: TaskTries, service: Any, outcome: Outcome, point: str) -> None:
-        if not tries.crash(lambda: self.make(service, outcome), point, by=self.crash_by):
-            pytest.skip(f"this operator's own poll loop doesn't pass the crash point {point}")
-
-    def _running(self, tries: TaskTries, service: Any) -> Any:
-        """Leave a job running whose watcher is gone, and return its id."""
-        self._crash(tries, service, "runs", "after_id")
-        return tries.record(self.make(service, "runs"))["external_id"]
-
-    def _live(self, service: ServiceUnderTest) -> list[Any]:
-        return [job.external_id for job in service.jobs() if job.live]
-
-    def _until(self, what: str, holds: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + self.patience
-        while not holds():
-            assert time.monotonic() < deadline, f"{what}: not within {self.patience:.0f} s"
-            time.sleep(0.02)
-
-    def _bounded(self, subject: Any, status: str | None = None) -> Any:
-        """Count the looks at a job, and let them show another status if one is given."""
-        look, looks = subject.get_job_status, iter(range(LOOKS))
-
-        def get_job_status(external_id: Any, context: Any) -> Any:
-            if next(looks, None) is None:
-                raise _StillWaiting(f"{LOOKS} looks, and no end of the wait")
-            return look(external_id, context) if status is None else status
-
-        return mock.patch.object(subject, "get_job_status", get_job_status)
 
     # --- an undisturbed run ---
 
@@ -173,7 +112,7 @@ class JobConformance:
         with pytest.raises(Exception):  # noqa: B017, PT011 - whatever the operator raises
             tries.run(self.make(service, "fails"))
         subject = self.make(service, "succeeds")
-        tries.run(subject)
+        self._goes_well(tries, subject)
         assert len(service.jobs()) == 2
         assert tries.record(subject)["generation"] == 2
 
@@ -186,14 +125,22 @@ class JobConformance:
         assert len(service.jobs()) == 2
 
     def test_a_clear_cancels_what_runs(self, service: Any, tries: TaskTries) -> None:
-        """The job of before the clear is gone before the next one starts."""
+        """The job of before the clear is gone by the time that the next one is submitted."""
         if not self._can(service).cancel:
             pytest.skip("this operator has no cancel_job")
-        old = self._running(tries, service)
+        self._running(tries, service)
         tries.clear()
-        tries.run(self.make(service, "succeeds"))
+        subject, live_then = self.make(service, "succeeds"), []
+        submit = subject.submit_job
+
+        def submit_job(context: Any) -> Any:
+            live_then.append(self._live(service))
+            return submit(context)
+
+        with mock.patch.object(subject, "submit_job", submit_job):
+            tries.run(subject)
+        assert live_then == [[]], "what ran before the clear was alive at the next submit"
         assert len(service.jobs()) == 2
-        assert old not in self._live(service)
 
     # --- stops ---
 
@@ -217,13 +164,35 @@ class JobConformance:
         if type(service).cancels is not ServiceUnderTest.cancels:
             assert service.cancels() == 1
 
+    @pytest.mark.parametrize(
+        ("last", "on_final_failure", "kept"),
+        [(False, "cancel", True), (True, "cancel", False), (True, "keep", True)],
+        ids=["tries are left", "the last try", "the last try, on_final_failure=keep"],
+    )
+    def test_a_failing_try_leaves_no_job_that_nobody_will_watch(
+        self, service: Any, tries: TaskTries, last: bool, on_final_failure: str, kept: bool
+    ) -> None:
+        """A try fails while its job runs: kept for the next try; after the last one as the policy says."""
+        if not self._can(service).cancel:
+            pytest.skip("this operator has no cancel_job")
+        job = self._running(tries, service)
+        number = tries.max_tries + 1 if last else None
+        with at_point("mid_poll", _break), pytest.raises(_Broken):
+            tries.run(self.make(service, "runs"), {"on_final_failure": on_final_failure}, try_number=number)
+        if kept:
+            assert self._live(service) == [job]
+        else:
+            self._until("the job is cancelled", lambda: not self._live(service))
+        if type(service).cancels is not ServiceUnderTest.cancels:
+            assert service.cancels() == (not kept)
+
     # --- what the service may say ---
 
     def test_a_missing_job_is_not_started_again_by_itself(self, service: Any, tries: TaskTries) -> None:
         """The service no longer knows the job: `on_missing` decides, and its default is to fail."""
         need(service, "forget")
         service.forget(self._running(tries, service))
-        with pytest.raises(JobMissing):
+        with self._raises(JobMissing):
             tries.run(self.make(service, "succeeds"), {"on_missing": "fail"})
         assert len(service.jobs()) == 1
         tries.run(self.make(service, "succeeds"), {"on_missing": "resubmit"})
@@ -234,7 +203,7 @@ class JobConformance:
         need(service, "stop_slowly")
         service.stop_slowly(self._running(tries, service))
         subject = self.make(service, "runs")
-        with self._bounded(subject), pytest.raises(JobNotSettled):
+        with self._bounded(subject), self._raises(JobNotSettled):
             tries.run(subject, {"stopping_timeout": self.short})
         assert len(service.jobs()) == 1
 
@@ -247,7 +216,7 @@ class JobConformance:
         self._running(tries, service)
         for status in ("NEVER HEARD OF", "paused by quota"):
             subject = self.make(service, "runs")
-            with self._bounded(subject, status), pytest.raises(JobNotSettled):
+            with self._bounded(subject, status), self._raises(JobNotSettled):
                 tries.run(subject, {"unknown_status_timeout": self.short})
         assert len(service.jobs()) == 1
 
@@ -262,13 +231,20 @@ class JobConformance:
     # --- lookups ---
 
     def test_a_refused_lookup_is_loud(self, service: Any, tries: TaskTries) -> None:
-        """Without the permission to look nobody knows whether there is a job, so none is started."""
+        """Without the permission to look nobody knows whether there is a job, so none is started.
+
+        Once it is given, the job that was there all along is found.
+        """
         if not self._can(service).find_by_token:
             pytest.skip("this operator has no find_job_by_token")
         self._crash(tries, service, "runs", "after_accept")
+        service.release()
         fail(service, "find", "denied", 1)
         with pytest.raises(Exception):  # noqa: B017, PT011 - whatever the service's client raises
             tries.run(self.make(service, "runs"))
+        assert tries.record(self.make(service, "runs"))["phase"] == "intent", "the refusal was not heard"
+        assert len(service.jobs()) == 1
+        self._goes_well(tries, self.make(service, "runs"))
         assert len(service.jobs()) == 1
 
     def test_a_lookup_takes_no_job_of_another_run(
@@ -317,7 +293,7 @@ class JobConformance:
             pytest.skip("this service starts one job per token, so no two can carry it")
         self._crash(tries, service, "runs", "after_accept")
         self._again(tries, service)
-        with pytest.raises(JobAmbiguous):
+        with self._raises(JobAmbiguous):
             tries.run(self.make(service, "runs"))
         assert len(service.jobs()) == 2
 
@@ -354,8 +330,45 @@ class JobConformance:
             tries.run(self.make(service, "succeeds"))
             return submit(context)
 
-        with mock.patch.object(subject, "submit_job", submit_job), pytest.raises(JobSuperseded):
+        with mock.patch.object(subject, "submit_job", submit_job), self._raises(JobSuperseded):
             tries.run(subject)
-        assert tries.record(subject)["owner"]["try_number"] == 2
-        if self._can(service).submit_window is SubmitWindow.CLOSED:
-            assert len(service.jobs()) == 1
+        record = tries.record(subject)
+        assert (record["owner"]["try_number"], record["phase"]) == (2, "succeeded")
+        jobs = service.jobs()
+        assert record["external_id"] == jobs[0].external_id
+        # The window that a grade names is no wider than the one late submit.
+        assert len(jobs) <= (1 if self._can(service).submit_window is SubmitWindow.CLOSED else 2)
+
+    @pytest.mark.parametrize("cleared", [False, True], ids=["by a retry", "by a clear"])
+    def test_a_job_that_comes_too_late_is_taken_back(
+        self, service: Any, tries: TaskTries, cleared: bool
+    ) -> None:
+        """A try that was overtaken in its submit starts a job after the next one's: just that is ended."""
+        subject, can = self.make(service, "runs"), self._can(service)
+        if type(subject).was_job_created is AdapterDefaults.was_job_created:
+            pytest.skip("this operator has no was_job_created, so a late job can't be known for one")
+        if not can.cancel:
+            pytest.skip("this operator has no cancel_job")
+        submit = subject.submit_job
+
+        def submit_job(context: Any) -> Any:
+            if cleared:
+                tries.clear()
+            self._running(tries, service)
+            return submit(context)
+
+        with mock.patch.object(subject, "submit_job", submit_job), self._raises(JobSuperseded):
+            tries.run(subject)
+        wanted, *late = (job.external_id for job in service.jobs())
+        # Without a clear both have the same token, by which a service that closes the window starts one job.
+        assert len(late) == (cleared or can.submit_window is not SubmitWindow.CLOSED)
+        self._until("the late job is gone", lambda: all(job not in self._live(service) for job in late))
+        assert self._live(service) == [wanted]
+        assert tries.record(subject)["external_id"] == wanted
+        service.release()
+        tries.run(self.make(service, "runs"))
+        assert len(service.jobs()) == 1 + len(late)
+
+
+def _break() -> None:
+    raise _Broken

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from airflow_resumable.testing.task_tries import TaskTries
 
 # So that a failing behaviour of the conformance suite shows the values of its assertion.
-pytest.register_assert_rewrite("airflow_resumable.testing.conformance")
+pytest.register_assert_rewrite(
+    *(f"airflow_resumable.testing.conformance{part}" for part in ("", "_suite", "_deferral"))
+)
 
 
 @pytest.fixture

@@ -24,6 +24,8 @@ from airflow_resumable.testing.memory_store import InMemoryTaskStateStore
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_resumable.testing.deferred_try import DeferredTry
+
 CrashBy = Literal["exception", "sigkill"]
 
 
@@ -53,16 +55,19 @@ class TaskTries:
         self.xcoms: list[tuple[str, Any]] = []
         self._started = datetime.now(UTC)
 
-    def context(self, subject: Any, *, try_number: int | None = None) -> Context:
+    def context(
+        self, subject: Any, *, try_number: int | None = None, ti_id: uuid.UUID | None = None
+    ) -> Context:
         """Return the context of the next try.
 
         Args:
             subject: The operator, or a stand-in for the task of a `@task` function.
             try_number: Another number than the next one.
+            ti_id: The task instance's id, for a try that goes on; a new one unless given.
         """
         self.try_number = self.try_number + 1 if try_number is None else try_number
         ti = SimpleNamespace(
-            id=uuid.uuid4(),
+            id=ti_id or uuid.uuid4(),
             dag_id="dag",
             run_id=self.run_id,
             task_id=getattr(subject, "task_id", "task"),
@@ -116,6 +121,29 @@ class TaskTries:
         if policy is not None:
             subject.resume_policy = ResumePolicy.of(policy)
         return subject.execute(self.context(subject, **more))
+
+    def defer(self, subject: Any, **more: Any) -> DeferredTry:
+        """Run the next try until it has handed its job to the triggerer.
+
+        Args:
+            subject: An operator with `get_watch_arguments`; it is made ``deferrable``.
+            more: As for `run`.
+
+        Raises:
+            AssertionError: It ended without having been deferred.
+        """
+        from airflow.sdk.exceptions import TaskDeferred
+
+        from airflow_resumable.testing.deferred_try import DeferredTry
+
+        subject.deferrable, ti_id = True, uuid.uuid4()
+        try:
+            result = self.run(subject, ti_id=ti_id, **more)
+        except TaskDeferred as deferred:
+            path, arguments = deferred.trigger.serialize()
+            kwargs = dict(deferred.kwargs or {})
+            return DeferredTry(self, self.try_number, ti_id, path, arguments, deferred.method_name, kwargs)
+        raise AssertionError(f"the try was not deferred, it returned {result!r}")
 
     def crash(self, make: Callable[[], Any], point: str, *, by: CrashBy = "exception", **more: Any) -> bool:
         """Run the next try until it dies at a crash point; False when it ended before it came there.

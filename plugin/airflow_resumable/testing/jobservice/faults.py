@@ -14,6 +14,7 @@ kind                    what the caller sees
 ``error``               500, nothing carried out
 ``throttle``            429 with ``Retry-After`` (``seconds``, default 1), nothing carried out
 ``unauthorized``        401, nothing carried out
+``forbidden``           403, nothing carried out
 ``refuse_cancel``       403 on a cancel, nothing carried out
 ``reset``               a TCP reset, nothing carried out
 ``lost_reply``          carried out in full, then the connection is closed without a reply
@@ -49,6 +50,7 @@ _ANY_VERB = (
     "slow_reply",
     "truncated",
     "unauthorized",
+    "forbidden",
     "hold",
 )
 _ONE_VERB = {

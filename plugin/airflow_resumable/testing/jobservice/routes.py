@@ -29,6 +29,7 @@ _SPOILED: dict[str, tuple[int, str]] = {
     "error": (500, "internal_error"),
     "throttle": (429, "throttled"),
     "unauthorized": (401, "unauthorized"),
+    "forbidden": (403, "forbidden"),
     "refuse_cancel": (403, "forbidden"),
 }
 
