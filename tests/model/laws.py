@@ -7,7 +7,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_resumable.jobs.record import Owner
-from airflow_resumable.sdk import JobKept, ResumableJobError
+from airflow_resumable.sdk import (
+    JobKept,
+    JobNotCancelled,
+    ResumableJobError,
+    StatusBudgetExhausted,
+    StoreUnavailable,
+)
 from tests.model.service import FAILED, MEMORY
 
 if TYPE_CHECKING:
@@ -141,16 +147,14 @@ class Laws:
             # Only a service that has forgotten; and then the first request came too late already.
             assert caller.first_submit is not None
             return caller.first_submit[1] - earlier.accepted_at > MEMORY
-        if not cleared:
-            return False
-        if kind == "token":
-            # Cleared between the answer and its id, at a service that can't be searched.
-            return unrecorded or server.discards
-        return earlier.created > max(caller.looked_up, first_read)
+        # Cleared between the answer and its id, at a service that can't be searched.
+        return cleared and kind == "token" and (unrecorded or server.discards)
 
     def before_cancel(self, caller: Attempt, job: Job) -> None:
         """Law 5: an infrastructure stop or a superseded attempt sends no cancel."""
-        if caller.stopped and caller.told not in USER and not caller.is_last_try:
+        # Section 5.0 lets a fenced attempt take back what it has itself created, stopped or not.
+        own = job.creator == caller.number and job.recorded is None and caller.superseded_at() is not None
+        if caller.stopped and caller.told not in USER and not caller.is_last_try and not own:
             self.break_(f"attempt {caller.number} cancels job {job.number}, told {caller.told} when stopped")
         since = caller.superseded_at()
         if since is None or caller.told in USER or job.creator == caller.number:
@@ -186,7 +190,7 @@ class Laws:
             self.break_(f"attempt {attempt.number} ended by {error!r}")
 
     def returned(self, attempt: Attempt, result: Any) -> None:
-        """Law 4: success only if a job of the current generation succeeded; law 3: nothing else lives."""
+        """Law 4: success only if a job of the current generation succeeded."""
         world = self.world
         job = world.service.jobs[result["job"] - 1]
         if job.status != "SUCCEEDED":
@@ -211,3 +215,47 @@ class Laws:
                 self.break_(
                     f"the last try failed ({attempt.ended}: {attempt.error}), and job {job.number} lives on"
                 )
+
+    def ran_out(self) -> None:
+        """Law 3: nothing of the family lives after the final end, but for the exceptions that have a name."""
+        for job in self.world.service.jobs:
+            why = self._may_live_on(job) if job.live else "it has ended"
+            if not why:
+                self.break_(
+                    f"job {job.number} of attempt {job.creator} lives on after the task's end as "
+                    f"{self.world.server.state}"
+                )
+
+    def _may_live_on(self, job: Job) -> str:
+        world = self.world
+        server, kind = world.server, world.setup.kind
+        creator, last = world.attempts[job.creator - 1], world.attempts[-1]
+        if job.cancel_taken or job.cancel_refused:
+            return "it was told to stop, and the service is slow or has refused"
+        if isinstance(last.error, StatusBudgetExhausted):
+            return "a used-up status budget never cancels (section 8)"
+        if isinstance(last.error, StoreUnavailable):
+            return "the store was down in the last try, so nobody could read whose job it is (section 9)"
+        if last.faulted and "was NOT cancelled" in str(last.error):
+            return "a stop has two seconds, and something was down in them (section 6)"
+        current = [one for one in world.attempts if one.ti_id == server.ti_id]
+        if all(one.ended == "crashed" or (server.by_user and _is_unaware(one)) for one in current):
+            return "nobody is left: killed in the last try, or ended before it heard of a mark (section 6)"
+        if kind != "closed" and server.discards and self._cleared(job):
+            return "the clear has discarded its id, and the service lists no family (Airflow 3.4)"
+        if kind == "token" and creator.superseded_at() is not None:
+            return (
+                "its attempt was replaced, and can't see whether another adopted it by the same token (5.0)"
+            )
+        lost = not job.heard or creator.ended == "crashed"
+        if kind in ("open", "token") and job.recorded is None and lost:
+            return "whoever started it never heard its id, and nothing can be looked up (section 11)"
+        if not world.setup.installation and server.discards and isinstance(last.error, JobNotCancelled):
+            return "nothing is cancelled on the strength of a family match alone (section 3)"
+        return ""
+
+
+def _is_unaware(attempt: Attempt) -> bool:
+    # A stop asks what it means, but not from inside a call to the supervisor (section 6).
+    inside = attempt.place.startswith(("get ", "set ", "delete ", "ask for"))
+    return not attempt.stopped or attempt.told == "running" or (attempt.told is None and inside)

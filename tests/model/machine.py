@@ -26,8 +26,6 @@ SETUPS = st.builds(
 WHICH = st.integers(0, 2)
 ATTEMPTS, CLEARS = 9, 3
 """Of each as many in one run, so that there is time for something to happen in between."""
-ATTEMPTS, CLEARS = 9, 3
-"""Of each as many in one run, so that there is time for something to happen in between."""
 STARTABLE = ("scheduled", "up_for_retry")
 
 
@@ -145,7 +143,8 @@ class TaskInstanceMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.server.state == "running")
     @rule(state=st.sampled_from(["failed", "success"]))
     def user_marks(self, state: str) -> None:
-        self.world.server.state, self.world.server.by_user = state, True
+        server = self.world.server
+        server.state, server.by_user = state, True
 
     # --- the service ---
 
@@ -251,6 +250,10 @@ class TaskInstanceMachine(RuleBasedStateMachine):
         """Let everybody go on undisturbed: the task comes to its end, and nothing lives on."""
         world = self.world
         world.service.faults.clear()
+        for attempt in world.attempts:
+            # Its next heartbeat tells the supervisor what a user has said.
+            if attempt.alive and world.server.by_user and attempt.ti_id == world.server.ti_id:
+                attempt.signals.append(0.0)
         steps = 0
         for _ in range(20):
             for attempt in world.attempts:
@@ -258,7 +261,7 @@ class TaskInstanceMachine(RuleBasedStateMachine):
                     steps += 1
                     if steps % 40 == 0:
                         for job in self._live():
-                            if job.status != "STOPPING" and not world.laws.broken:
+                            if job.status != "STOPPING" and self._is_watched(job) and not world.laws.broken:
                                 world.tick += 1
                                 world.service.end(job, "SUCCEEDED")
                     assert steps < 20_000, f"attempt {attempt.number} does not end: {attempt.place}"
@@ -268,5 +271,13 @@ class TaskInstanceMachine(RuleBasedStateMachine):
             if world.server.state in ("running", "restarting"):
                 self.heartbeat_is_missed()
             if world.server.state not in STARTABLE:
+                world.laws.ran_out()
                 return
             self.airflow_starts_the_next_try()
+
+    def _is_watched(self, job: Job) -> bool:
+        # A job that nobody knows of goes on: that is what law 3 is about.
+        current = [
+            a.host.attempt.external_id for a in self.world.attempts if a.alive and a.host and a.host.attempt
+        ]
+        return job.number in (*current, (self.world.server.record or {}).get("external_id"))

@@ -36,11 +36,14 @@ class Job:
     ended: int | None = None
     failure_seen: bool = False
     cancel_taken: bool = False
+    cancel_refused: bool = False
     copy: bool = False
     """Started by the service itself, which ran a failed job once more under the same mark."""
     late: bool = False
     """Started by an attempt that had been replaced already."""
     recorded: int | None = None
+    heard: bool = False
+    """Whether an attempt has heard its id."""
 
     @property
     def live(self) -> bool:
@@ -81,6 +84,12 @@ class Service:
             raise ConnectionResetError(f"{verb}: the answer was lost")
         world.pause(f"{verb} answered")
         return answer
+
+    def accept(self, token: str | None, mark: str | None) -> tuple[Job, bool]:
+        """Take a submit whose answer the caller hears."""
+        job, created = self.call("submit", lambda: self.submit(token, mark))
+        job.heard = True
+        return job, created
 
     def submit(self, token: str | None, mark: str | None) -> tuple[Job, bool]:
         """Start a job, unless one with the same token is remembered."""
@@ -147,7 +156,12 @@ class ModelJob(ExternalJob):
 
     def submit_job(self, context: Any) -> Any:
         """Submit without a token."""
-        return self._service.call("submit", lambda: self._service.submit(None, None))[0].number
+        job, self._created = self._service.accept(None, None)
+        return job.number
+
+    def was_job_created(self) -> bool | None:
+        """Say whether the last submit made a job."""
+        return self._created
 
     def get_job_status(self, external_id: Any, context: Any) -> str:
         """Ask for the status."""
@@ -182,7 +196,11 @@ class ModelJob(ExternalJob):
 
     def cancel_job(self, external_id: Any, context: Any) -> None:
         """Ask for a stop."""
-        self._service.call("cancel", lambda: self._service.cancel(external_id))
+        try:
+            self._service.call("cancel", lambda: self._service.cancel(external_id))
+        except (ConnectionRefusedError, PermissionError):
+            self._service.jobs[external_id - 1].cancel_refused = True
+            raise
 
     def clean_up_job(self, external_id: Any, observation: Any, context: Any) -> None:
         """Tell the laws, which look at the record."""
@@ -196,8 +214,8 @@ class MarkedJob(ModelJob):
 
     def submit_job(self, context: Any) -> Any:
         """Submit with a mark."""
-        mark = self.idempotency_token
-        return self._service.call("submit", lambda: self._service.submit(None, mark))[0].number
+        job, self._created = self._service.accept(None, self.idempotency_token)
+        return job.number
 
     def find_job_by_token(self, token: str, since: Any, context: Any) -> list[FoundJob]:
         """List by mark."""
@@ -213,12 +231,8 @@ class TokenJob(ModelJob):
     def submit_job(self, context: Any) -> Any:
         """Submit with the token."""
         token = self.idempotency_token
-        job, self._created = self._service.call("submit", lambda: self._service.submit(token, None))
+        job, self._created = self._service.accept(token, None)
         return job.number
-
-    def was_job_created(self) -> bool | None:
-        """Say whether the last submit made a job."""
-        return self._created
 
 
 class ListedJob(TokenJob):

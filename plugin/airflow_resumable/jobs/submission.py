@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_resumable.jobs import errors
+from airflow_resumable.jobs.adapter import SubmitWindow
 from airflow_resumable.jobs.record import ANY_OTHER, JobRecord
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Submission:
 
     def __init__(self, attempt: JobAttempt) -> None:
         self._attempt = attempt
+        self._id_was_told = False
 
     def submit(self, step: Submit) -> None:
         """Start the job that `step` names, or find out that it was started.
@@ -230,6 +232,7 @@ class Submission:
     def _write_ids(self, record: JobRecord) -> None:
         attempt = self._attempt
         attempt.ledger.write_parent(attempt.adapter.id_to_parent_value(record.external_id))
+        self._id_was_told = True
         attempt.reach("between_key_writes")
         attempt.claim(record)
         attempt.reach("after_id")
@@ -280,12 +283,14 @@ class Submission:
         on_file = attempt.ledger.read()
         if on_file is not None:
             mine = on_file.knows(external_id) or (
-                on_file.token == record.token and on_file.external_id is None
+                on_file.token == record.token and on_file.external_id is None and self._can_be_adopted()
             )
             why = f"generation {on_file.generation} is job {on_file.external_id!r}"
             taken = None if mine else why
-        else:
+        elif self._can_be_adopted():
             taken = self._later_job(record)
+        else:
+            taken = "nobody else can know its id"
         if taken is None:
             _log.warning(
                 "job %r (generation %s) was started by this superseded attempt; the newer one may have "
@@ -301,6 +306,11 @@ class Submission:
             taken,
         )
         attempt.service.cancel(external_id)
+
+    def _can_be_adopted(self) -> bool:
+        can = self._attempt.can
+        closed = can.submit_window is SubmitWindow.CLOSED
+        return self._id_was_told or closed or can.find_by_token or can.find_by_family
 
     def _later_job(self, record: JobRecord) -> str | None:
         # Up to 3.3 a replaced attempt can't read the record. A job with a token that is minted only after a

@@ -47,6 +47,7 @@ class Order:
     poll_interval: float
     variant: str | None
     log: str
+    installation: str = ""
 
 
 class Gone(Exception):
@@ -100,6 +101,7 @@ class SupervisedStore:
 
 def run(order: Order, calls: Connection, points: Connection) -> None:
     """Run the attempt; say on `points` where it is, and how it ended."""
+    os.environ["AIRFLOW__RESUMABLE__INSTALLATION_ID"] = order.installation
     comms = CommsDecoder(calls)
     operator = _operator(order)
 

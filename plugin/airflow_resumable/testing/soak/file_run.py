@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import queue
 import signal
+import threading
 import time
 import uuid
 from contextlib import ExitStack
@@ -27,6 +28,8 @@ _GRACE = 5.0
 """Seconds from a supervisor's SIGTERM to its SIGKILL, as Airflow's."""
 _ENDS_WITHIN = 30.0
 """Seconds after which an attempt whose job has ended hangs: nothing that befalls it here lasts that long."""
+_ENDS_BY_ITSELF = 0.5
+"""Seconds after which a job ends that nobody may end."""
 _SETTLES_WITHIN = 4.0
 """Seconds that a job which was told to stop may take for it: the service's own SIGKILL comes after 2."""
 
@@ -37,6 +40,7 @@ class FileRun:
     The parts of Airflow that matter are played by this class, as 3.3 has them: a task instance id that a
     clear or a heartbeat time-out replaces at once, a store that reads empty and refuses writes under an id
     that was replaced, `max_tries`, SIGTERM and five seconds later SIGKILL for a task whose state was changed.
+    Where the schedule discards, a clear does what 3.4's does.
 
     Args:
         schedule: The schedule.
@@ -97,11 +101,32 @@ class FileRun:
         return history
 
     def _clear(self, number: int, *, running: bool = False) -> None:
-        # As Airflow's clear does: another id at once and, unless the task runs, a fresh count of tries.
-        if not running:
-            self._max_tries = number + self.schedule.retries
-        self._ti_id = uuid.uuid4()
+        # As 3.3's clear does: another id at once and, unless the task runs, a fresh count of tries. 3.4's
+        # drops the state, and a running task keeps its id until it has ended; its count is fresh then too.
+        discards = self.schedule.discards
         self.history.clears.append(now())
+        if discards or not running:
+            self._max_tries = number + self.schedule.retries
+        if not (discards and running):
+            self._ti_id = uuid.uuid4()
+        if discards:
+            self._store.clear()
+            if not self.schedule.installation:
+                self._end_by_itself()
+
+    def _end_by_itself(self) -> None:
+        # With no installation id nothing is cancelled on the strength of a family (section 3), and whoever
+        # finds such a job waits for its end longer than a schedule may last.
+        self.history.read(self._service)
+        live = [job.id for job in self.history.jobs if job.finished_at is None]
+
+        def end() -> None:
+            for job in live:
+                self._ends.end(job, fails=False)
+
+        timer = threading.Timer(_ENDS_BY_ITSELF, end)
+        timer.start()
+        self._closing.callback(timer.join)
 
     def _attempt(self, number: int, planned: Step) -> str:
         step = self._possible(planned, number)
@@ -143,6 +168,7 @@ class FileRun:
             poll_interval=0.03,
             variant=self._variant,
             log=str(self.history.log),
+            installation=self.schedule.installation,
         )
 
     def _answer(self, process: Supervised, call: tuple[Any, ...]) -> tuple[str, Any]:
@@ -250,7 +276,7 @@ class FileRun:
             case "clear":
                 self._state = "restarting"
                 self._clear(told.try_number, running=True)
-                told.replaced_at = now()
+                told.replaced_at = None if self.schedule.discards else now()
                 process.signal(signal.SIGTERM)
             case "mark_failed" | "mark_success":
                 self._state = step.what.removeprefix("mark_")
@@ -272,6 +298,7 @@ class FileRun:
     def _forget(self, job: Any) -> None:
         try:
             self._client.forget(job)
+            self.history.forgets.append((now(), job))
         except httpx.HTTPStatusError:
             # Forgotten already.
             return

@@ -49,6 +49,7 @@ class Attempt:
         value: What it returned.
         says: What it said of its being stopped: "user", "cleared", "infrastructure", "not
             cancelled"..., "" for nothing.
+        lines: Its log.
     """
 
     try_number: int
@@ -61,6 +62,11 @@ class Attempt:
     passed: list[tuple[float, str]] = field(default_factory=list)
     value: Any = None
     says: str = ""
+    lines: list[str] = field(default_factory=list, repr=False)
+
+    def wrote(self, *words: str) -> bool:
+        """Say whether one line of its log has all these words."""
+        return any(all(word in line for word in words) for line in self.lines)
 
     def passed_at(self, point: str) -> float | None:
         """Return when it first passed a point, None when it didn't."""
@@ -79,6 +85,7 @@ class History:
         clears: When a user cleared the task.
         marks: When a user marked it, and as what.
         ids: When a job's id came on record: (epoch seconds, mark, id).
+        forgets: When the service was made to forget a job: (epoch seconds, id).
         state: The task's final state.
         by_user: Whether that state is a user's mark.
         record: The record in the end, None without one.
@@ -93,6 +100,7 @@ class History:
     clears: list[float] = field(default_factory=list)
     marks: list[tuple[float, str]] = field(default_factory=list)
     ids: list[tuple[float, str, Any]] = field(default_factory=list)
+    forgets: list[tuple[float, Any]] = field(default_factory=list)
     state: str = ""
     by_user: bool = False
     record: dict[str, Any] | None = None
@@ -110,6 +118,8 @@ class History:
             said = _SAYS.search(line)
             found = _TRY.search(line)
             number = try_number or (int(found[1]) if found else 0)
+            if number in self.attempts:
+                self.attempts[number].lines.append(line)
             if said and number in self.attempts:
                 not_done = "was NOT cancelled (within" in line
                 self.attempts[number].says = "not cancelled" if not_done else said[1] or "cleared"

@@ -2,32 +2,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """Section 1 of the job protocol, asked of what a schedule came to. Pure.
 
-Nothing is waved through: what the protocol itself allows (the named window of a grade, section 5.0's job
-of a fenced attempt that is taken back, a stopped attempt's late submit that the token makes harmless) is
-found by its own signs in the log and counted under its own name.
+Nothing is waved through: what the protocol itself allows is found by positive signs in the logs (`signs`),
+excuses from the law that it is about and from no other, and is counted under its own name.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import combinations
 from typing import Any
 
+from airflow_resumable.testing.soak import signs
 from airflow_resumable.testing.soak.history import Attempt, History, Job, try_of
 
 IN_WINDOW = "jobs inside the named window"
-TAKEN_BACK = "jobs that a fenced attempt had started, cancelled at once (5.0)"
-LATE_CANCEL = "cancels by a replaced attempt of a job that a clear had ended before"
+TAKEN_BACK = "jobs that a fenced attempt had started itself and cancelled at once (5.0)"
+SETTLED = "late jobs of a token that a clear had overtaken, cancelled by the successor (5.2)"
+DISCARDED = "jobs whose record a clear discarded, at a service that lists no family (3.4)"
+STOPPING = "jobs still stopping as the next began: a clear discarded the record that names them (3.4)"
+RACED = "jobs left by a racing attempt beside the one on record with the same mark (narrowed, section 11)"
+UNKNOWABLE = "jobs left alive in the open window: their id is lost and nothing can be looked up (section 11)"
+LATE_CANCEL = "cancels by a replaced attempt of a job that had ended before"
+REPEATED = "repeats of a sweep's cancel that had failed before the attempt was replaced (section 8)"
 LATE_SUBMIT = "submits of a replaced attempt after its id was on record, answered with the existing job"
 LOST_CLEAR = "clears of a running task that its worker could not answer: the next try reconnects"
 UNASKED = "jobs left when a stop could not ask the server, or cancel, within its two seconds (section 6)"
+UNSTORED = "jobs whose id could not be stored, watched to their end (open window, on_store_down)"
 LATE_RESULT = "XComs overwritten by a replaced attempt, stopped after its last write (Airflow fences no XCom)"
 FORGOTTEN = "jobs that the service forgot"
 
 _SAME_MOMENT = 0.005
-_AT_ONCE = 5.0
-"""Seconds until whoever sees such a job has seen it, with retries of spoiled requests."""
 
 
 @dataclass
@@ -47,94 +52,121 @@ def judge(history: History) -> Verdict:
     """Ask all five laws."""
     verdict = Verdict()
     verdict.violations += history.hung
-    counted = _counted(history, verdict)
-    _one_at_a_time(counted, verdict)
-    _as_many_as_reasons(history, counted, verdict)
-    _none_after_the_end(history, counted, verdict)
+    if not any(one.lines or one.passed or one.how for one in history.attempts.values()):
+        verdict.violations.append("law 2: no attempt has run at all")
+    excused = _excused(history)
+    verdict.allowed.update(excused.values())
+    _one_at_a_time(history, excused, verdict)
+    _as_many_as_reasons(history, excused, verdict)
+    _a_job_after_each_clear(history, verdict)
+    _none_after_the_end(history, verdict)
     _success_is_the_current_jobs(history, verdict)
-    _no_submit_after_the_id(history, verdict)
+    _no_submit_after_the_id(history, excused, verdict)
     _no_cancel_without_reason(history, verdict)
     return verdict
 
 
-def _counted(history: History, verdict: Verdict) -> list[Job]:
-    """Return the jobs that the laws count; the others are counted under their exception's name."""
-    on_record = {repr(one) for one in (history.record or {}).get("ids", ())}
-    on_record |= {repr(job_id) for _, _, job_id in history.ids}
-    counted = []
+def _excused(history: History) -> dict[str, str]:
+    """Return the jobs that laws 1 and 2 excuse, by ``repr`` of their id, and each one's exception."""
+    excused = {}
     for job in history.jobs:
         if job.forgotten:
-            verdict.allowed[FORGOTTEN] += 1
-        elif repr(job.id) in on_record:
-            counted.append(job)
-        elif _was_taken_back(history, job):
-            verdict.allowed[TAKEN_BACK] += 1
-        elif _is_in_window(history, job):
-            verdict.allowed[IN_WINDOW] += 1
-        else:
-            counted.append(job)
-    return counted
+            excused[repr(job.id)] = FORGOTTEN
+        elif signs.was_taken_back(history, job):
+            excused[repr(job.id)] = TAKEN_BACK
+        elif signs.was_settled(history, job):
+            excused[repr(job.id)] = SETTLED
+        elif not signs.is_on_record(history, job) and any(
+            signs.is_window(history, *sorted((job, other), key=_start))
+            for other in history.jobs
+            if other is not job
+        ):
+            excused[repr(job.id)] = IN_WINDOW
+        elif signs.was_discarded(history, job):
+            excused[repr(job.id)] = DISCARDED
+        elif any(
+            signs.is_stopping_unseen(history, job, other.submitted_at)
+            for other in history.jobs
+            if _overlap(job, other)
+        ):
+            excused[repr(job.id)] = STOPPING
+    return excused
 
 
-def _was_taken_back(history: History, job: Job) -> bool:
-    attempt = history.attempts.get(job.by)
-    return (
-        job.status == "CANCELLED"
-        and attempt is not None
-        and attempt.replaced_at is not None
-        and attempt.replaced_at < job.submitted_at + _SAME_MOMENT
-        and any(
-            try_of(one) >= job.by and one["at"] < job.submitted_at + _AT_ONCE
-            for one in _cancels(history, job)
-        )
-    )
+def _overlap(earlier: Job, later: Job) -> bool:
+    starts_later = earlier.submitted_at < later.submitted_at
+    return starts_later and (earlier.finished_at is None or earlier.finished_at > later.submitted_at)
 
 
-def _is_in_window(history: History, job: Job) -> bool:
-    """Say whether a job whose id never came on record may be one too many, by its operator's grade."""
-    attempt = history.attempts.get(job.by)
-    if attempt is None or history.schedule.grade == "closed":
-        return False
-    if history.schedule.grade == "narrowed":
-        # "Two racing attempts can double": the other one had begun before this one's submit.
-        return any(
-            other.began < job.submitted_at for number, other in history.attempts.items() if number > job.by
-        )
-    # "A crash inside the window": something befell the attempt, or the reply, before the id was stored.
-    spoiled = any(
-        one["verb"] == "submit" and one["fault"] and try_of(one) == job.by for one in history.requests
-    )
-    return bool(attempt.hit) or spoiled
+def _start(job: Job) -> float:
+    return job.submitted_at
 
 
-def _one_at_a_time(jobs: list[Job], verdict: Verdict) -> None:
-    for earlier, later in pairwise(jobs):
-        if earlier.finished_at is None or earlier.finished_at > later.submitted_at:
-            verdict.violations.append(f"law 1: {later.id} was started while {earlier.id} was alive")
-
-
-def _as_many_as_reasons(history: History, jobs: list[Job], verdict: Verdict) -> None:
-    failures = sum(job.status == "FAILED" for job in jobs)
-    # A job that was forgotten counts, when it was the first or a reason's.
-    most = 1 + failures + len(history.clears)
-    count = len(jobs) + sum(job.forgotten for job in history.jobs)
-    if count > most:
-        verdict.violations.append(
-            f"law 2: {count} jobs started; 1 + {failures} failures + {len(history.clears)} clears is right"
-        )
-
-
-def _none_after_the_end(history: History, jobs: list[Job], verdict: Verdict) -> None:
-    # A stop that interrupts a call to the supervisor, and doesn't see its end, can't ask what it means.
-    unasked = any(
-        one.hit.startswith("mark") and one.says in ("", "infrastructure", "not cancelled")
-        for one in history.attempts.values()
-    )
-    for job in jobs:
-        if job.finished_at is not None:
+def _one_at_a_time(history: History, excused: dict[str, str], verdict: Verdict) -> None:
+    for earlier, later in combinations(sorted(history.jobs, key=_start), 2):
+        if not _overlap(earlier, later):
             continue
-        if unasked and history.by_user:
+        pair = {excused.get(repr(earlier.id)), excused.get(repr(later.id))}
+        if (
+            pair & {TAKEN_BACK, SETTLED}
+            or excused.get(repr(earlier.id)) == DISCARDED
+            or excused.get(repr(earlier.id)) == STOPPING
+            or signs.is_forgotten_before(history, earlier, later.submitted_at)
+            or (IN_WINDOW in pair and signs.is_window(history, earlier, later))
+        ):
+            continue
+        verdict.violations.append(f"law 1: {later.id} was started while {earlier.id} was alive")
+
+
+def _as_many_as_reasons(history: History, excused: dict[str, str], verdict: Verdict) -> None:
+    # A job that was forgotten, or discarded, counts: it was the first or a reason's.
+    counted = [
+        job for job in history.jobs if excused.get(repr(job.id)) not in (IN_WINDOW, TAKEN_BACK, SETTLED)
+    ]
+    failures = sum(job.status == "FAILED" and signs.was_seen(history, job) for job in counted)
+    if len(counted) > 1 + failures + len(history.clears):
+        verdict.violations.append(
+            f"law 2: {len(counted)} jobs started; 1 + {failures} failures + {len(history.clears)} clears is "
+            "right"
+        )
+
+
+def _a_job_after_each_clear(history: History, verdict: Verdict) -> None:
+    if not history.clears or history.by_user:
+        return
+    last_clear = max(history.clears)
+    if any(job.submitted_at > last_clear and _began(history, job) > last_clear for job in history.jobs):
+        return
+    after = [one for one in history.attempts.values() if one.began > last_clear]
+    if history.state == "success":
+        if signs.lost_clear(history):
+            verdict.allowed[LOST_CLEAR] += 1
+        else:
+            verdict.violations.append("law 2: success, and no job was started after the last clear")
+    elif not after or after[-1].how in ("", "killed", "returned"):
+        verdict.violations.append(
+            f"law 2: {history.state} with no job after the last clear, and no attempt said why"
+        )
+
+
+def _began(history: History, job: Job) -> float:
+    attempt = history.attempts.get(job.by)
+    return attempt.began if attempt is not None else 0.0
+
+
+def _none_after_the_end(history: History, verdict: Verdict) -> None:
+    for job in history.jobs:
+        if job.finished_at is not None or job.forgotten:
+            continue
+        if signs.was_discarded(history, job):
+            # Counted already.
+            continue
+        if signs.stop_was_helpless(history):
             verdict.allowed[UNASKED] += 1
+        elif signs.is_unknowable(history, job):
+            verdict.allowed[UNKNOWABLE] += 1
+        elif signs.was_raced(history, job):
+            verdict.allowed[RACED] += 1
         else:
             verdict.violations.append(f"law 3: {job.id} is {job.status} after the task's final end")
 
@@ -145,34 +177,27 @@ def _success_is_the_current_jobs(history: History, verdict: Verdict) -> None:
     current = (history.record or {}).get("external_id")
     job = next((one for one in history.jobs if one.id == current), None)
     if job is None or job.status != "SUCCEEDED":
-        # A job whose id could not be stored is watched on, and said so loudly (section 9, on_store_down).
-        job = _unstored(history)
+        unstored = signs.unstored(history)
+        if unstored is not None:
+            verdict.allowed[UNSTORED] += 1
+        job = unstored or job
     if job is None or job.status != "SUCCEEDED":
         verdict.violations.append(f"law 4: success, but job {current!r} is {job and job.status}")
         return
-    last_clear = max(history.clears, default=0.0)
-    cleared = [one for one in history.attempts.values() if one.hit == "clear"]
-    if job.submitted_at < last_clear and cleared and cleared[-1].says != "cleared":
-        verdict.allowed[LOST_CLEAR] += 1
-    elif job.submitted_at < last_clear:
+    if job.submitted_at < max(history.clears, default=0.0) and not signs.lost_clear(history):
         verdict.violations.append(f"law 4: success by {job.id}, which was started before the last clear")
     value = next(
         (one.value for one in reversed(list(history.attempts.values())) if one.how == "returned"), None
     )
     if value is None or value == {"job": job.id}:
         return
-    if any(one.replaced_at and one.passed_at("after_outcome") for one in history.attempts.values()):
+    if signs.is_late_result(history, value):
         verdict.allowed[LATE_RESULT] += 1
     else:
         verdict.violations.append(f"law 4: the result {value!r} is not that of job {job.id}")
 
 
-def _unstored(history: History) -> Job | None:
-    last = max(history.attempts, default=0)
-    return next((one for one in history.jobs if one.by == last and one.status == "SUCCEEDED"), None)
-
-
-def _no_submit_after_the_id(history: History, verdict: Verdict) -> None:
+def _no_submit_after_the_id(history: History, excused: dict[str, str], verdict: Verdict) -> None:
     on_record: dict[str, tuple[float, Any]] = {}
     for at, mark, job_id in history.ids:
         on_record.setdefault(mark, (at, job_id))
@@ -188,8 +213,9 @@ def _no_submit_after_the_id(history: History, verdict: Verdict) -> None:
         if attempt.replaced_at is not None and attempt.replaced_at < request["at"]:
             if not request["created"]:
                 verdict.allowed[LATE_SUBMIT] += 1
-            # One that created a job is that job's matter: it was counted, taken back or in the window.
-            continue
+                continue
+            if excused.get(repr(request["job"])) in (TAKEN_BACK, SETTLED, IN_WINDOW):
+                continue
         verdict.violations.append(
             f"law 5: try {try_of(request)} sent a submit of {mark} after job {job_id!r} was on record"
         )
@@ -201,37 +227,31 @@ def _no_cancel_without_reason(history: History, verdict: Verdict) -> None:
         if request["verb"] != "cancel" or not try_of(request):
             continue
         attempt, job = history.attempts[try_of(request)], jobs.get(repr(request["job"]))
-        replaced = (
-            attempt.replaced_at is not None and attempt.replaced_at < request["at"] and attempt.hit != "clear"
-        )
-        if job is not None and replaced and _is_over(history, job, request["at"]):
-            verdict.allowed[LATE_CANCEL] += 1
+        what = f"law 5: try {attempt.try_number} ({attempt.hit or 'nothing befell it'}) cancelled "
+        if job is None:
+            verdict.violations.append(f"{what}{request['job']}, which was never started")
             continue
-        if replaced and not (job is not None and _was_taken_back(history, job)):
-            verdict.violations.append(
-                f"law 5: superseded try {attempt.try_number} ({attempt.hit}) cancelled {request['job']}"
-            )
+        if signs.was_taken_back(history, job) and attempt.try_number == job.by:
             continue
-        if not (
-            any(at < request["at"] for at in history.clears)
-            or any(at < request["at"] for at, _ in history.marks)
-            or _may_end_the_last_try(attempt, request["at"])
-            or (job is not None and _was_taken_back(history, job))
-        ):
-            verdict.violations.append(
-                f"law 5: try {attempt.try_number} ({attempt.hit or 'nothing befell it'}) cancelled "
-                f"{request['job']} without a user's wish"
-            )
+        if attempt.replaced_at is not None and attempt.replaced_at < request["at"] and attempt.hit != "clear":
+            if job.finished_at is not None and job.finished_at < request["at"]:
+                verdict.allowed[LATE_CANCEL] += 1
+            elif signs.is_repeat(history, attempt, job):
+                verdict.allowed[REPEATED] += 1
+            else:
+                verdict.violations.append(f"{what}{request['job']}, though superseded")
+        elif not _has_a_reason(history, attempt, job, request["at"]):
+            verdict.violations.append(f"{what}{request['job']} without a user's wish")
 
 
-def _is_over(history: History, job: Job, at: float) -> bool:
-    over = job.finished_at is not None and (job.status == "CANCELLED" or job.finished_at < at)
-    return over and any(job.submitted_at < clear < at for clear in history.clears)
-
-
-def _may_end_the_last_try(attempt: Attempt, at: float) -> bool:
-    return attempt.last and (attempt.replaced_at is None or attempt.replaced_at > at)
-
-
-def _cancels(history: History, job: Job) -> list[dict[str, Any]]:
-    return [one for one in history.requests if one["verb"] == "cancel" and repr(one["job"]) == repr(job.id)]
+def _has_a_reason(history: History, attempt: Attempt, job: Job, at: float) -> bool:
+    wishes = [*history.clears, *(marked for marked, _ in history.marks)]
+    if any(job.submitted_at < wish < at for wish in wishes):
+        return True
+    # The stop came inside the submit: the attempt that was cleared or marked waits for its own job's id.
+    told = signs.told_at(history, attempt)
+    if job.by == attempt.try_number and told is not None and told < at:
+        return True
+    if signs.was_settled(history, job):
+        return True
+    return attempt.last and attempt.how != "returned" and (attempt.replaced_at or at) >= at

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_resumable.testing.soak.history import History
-from airflow_resumable.testing.soak.laws import Verdict
+from airflow_resumable.testing.soak.laws import IN_WINDOW, Verdict
 
 PARTS = {
     "file": "attempts as processes of their own, the job service, a task state store in files",
@@ -54,6 +54,8 @@ class Tally:
         self.counts["jobs"] += len(history.jobs)
         self.counts["requests"] += len(history.requests)
         self.counts["clears"] += len(history.clears)
+        self.counts["clears discard the record"] += history.schedule.discards
+        self.counts["installation_id set"] += bool(history.schedule.installation)
         self.counts[f"ended in {history.state}"] += 1
         self.befell.update(one.hit for one in history.attempts.values() if one.hit)
         self.befell.update(
@@ -112,9 +114,7 @@ def sentence(file: Path) -> str:
             told.append(f"{report[name]['counts']['schedules']} {words}")
     violations = sum(len(part["violations"]) for part in report.values())
     jobs = sum(part["counts"]["jobs"] for part in report.values())
-    window = sum(
-        sum(n for what, n in part["allowed"].items() if "window" in what) for part in report.values()
-    )
+    window = sum(part["allowed"].get(IN_WINDOW, 0) for part in report.values())
     return (
         f"Random schedules of kills, stops, clears and spoiled requests, by `make soak`: "
         f"{' and '.join(told)}; {jobs} jobs, **{violations}** schedules that break the promise, "

@@ -116,6 +116,9 @@ class Schedule:
         retries: Of the task.
         steps: Its attempts in order; whatever follows is undisturbed.
         clears: How often a user clears the task after an end.
+        discards: A clear drops the task's state and lets a running attempt keep its id until it has ended,
+            as Airflow 3.4's does by default.
+        installation: ``[resumable] installation_id``, "" for none.
     """
 
     seed: int
@@ -123,6 +126,8 @@ class Schedule:
     retries: int
     steps: tuple[Step, ...] = field(repr=False)
     clears: int = 0
+    discards: bool = False
+    installation: str = ""
 
     def attempts(self) -> Iterator[Step]:
         """Return the steps, and then undisturbed attempts for ever."""
@@ -130,7 +135,9 @@ class Schedule:
 
     def __str__(self) -> str:
         """Tell it in a few lines."""
-        lines = [f"seed {self.seed}: {self.grade}, retries {self.retries}, {self.clears} clears after an end"]
+        words = f"seed {self.seed}: {self.grade}, retries {self.retries}, {self.clears} clears after an end"
+        words += ", clears discard the record" if self.discards else ""
+        lines = [words + (f", installation {self.installation}" if self.installation else "")]
         return "\n".join(lines + [f"  {number}. {step}" for number, step in enumerate(self.steps, start=1)])
 
 
@@ -138,8 +145,13 @@ def draw(seed: int) -> Schedule:
     """Return the schedule of a seed, for attempts that this process itself starts."""
     dice = random.Random(f"file {seed}")
     steps = [_step(dice) for _ in range(dice.choice((1, 2, 2, 3, 3, 4)))]
-    return Schedule(
+    schedule = Schedule(
         seed, dice.choice(GRADES), dice.choice((1, 2, 2, 3)), tuple(steps), dice.choice((0, 0, 0, 1, 1, 2))
+    )
+    # Dice of their own: a seed keeps the steps that it has always had.
+    place = random.Random(f"file {seed} place")
+    return replace(
+        schedule, discards=place.random() < 0.4, installation="soak" if place.random() < 0.5 else ""
     )
 
 

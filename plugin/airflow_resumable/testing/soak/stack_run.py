@@ -241,6 +241,7 @@ class StackRun:
             if record:
                 with suppress(httpx.HTTPStatusError):
                     self._client.forget(record["external_id"])
+                    self.history.forgets.append((now(), record["external_id"]))
         self._end_recorded(step, succeeds=after_the_end)
 
     def _end_recorded(self, step: Step, *, succeeds: bool = False) -> None:
