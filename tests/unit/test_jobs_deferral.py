@@ -350,6 +350,18 @@ def test_arguments_that_are_no_json_are_refused_before_anything_is_started(
     assert started(service) == []
 
 
+def test_an_operator_that_can_not_be_made_anew_is_refused_before_anything_is_started(
+    service: JobService, instance: TaskInstance, gate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The triggerer would find out once the job runs; the message names the remedy."""
+    monkeypatch.setattr(
+        LocalJobOperator, "for_watching", classmethod(lambda cls, arguments: cls(**arguments))
+    )
+    with pytest.raises(ResumableJobFatal, match="define for_watching"):
+        instance.attempt(deferrable=True)
+    assert started(service) == []
+
+
 def test_a_service_that_loses_each_job_is_not_sent_one_after_another(
     service: JobService, instance: TaskInstance, gate: Path
 ) -> None:

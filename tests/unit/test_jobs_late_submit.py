@@ -106,6 +106,27 @@ def test_a_second_job_of_a_replaced_attempt_is_deleted(
     assert [entry["job"] for entry in requests(service, "cancel")] == [second["job"]]
 
 
+def test_a_service_without_a_family_shows_a_clear_by_the_next_token(
+    service: JobService, instance: TaskInstance, tmp_path: Path
+) -> None:
+    """The record was discarded, the woken attempt can't read, and its mark alone tells nothing."""
+    instance.operator_class, instance.command = NarrowedJobOperator, until_released(tmp_path / "never")
+    store = ReplacedStore(instance.store)
+
+    def cleared() -> None:
+        instance.max_tries = 3
+        instance.store.clear()
+        instance.attempt_killed("mid_poll", try_number=2)
+        store.replaced = True
+
+    stopped_in_submit(instance, before=cleared, kind=NarrowedJobOperator)
+    with pytest.raises(JobSuperseded):
+        instance.attempt(try_number=1, store=store)
+    newer, late = started(service)
+    assert [entry["job"] for entry in requests(service, "cancel")] == [late["job"]]
+    assert live(service) == [newer["job"]]
+
+
 def test_a_late_job_of_before_a_clear_is_gone_before_the_next_try_submits(
     service: JobService, instance: TaskInstance, tmp_path: Path
 ) -> None:

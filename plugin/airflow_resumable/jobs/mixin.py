@@ -155,6 +155,14 @@ class ResumableJobMixin(AdapterDefaults, _AirflowMixin):
                 f"deferrable={self.deferrable!r} is not possible: what get_watch_arguments of {kind} returns "
                 f"isn't JSON that Airflow can store ({error}); return plain values, or set deferrable=False"
             ) from error
+        try:
+            type(self).for_watching(arguments)
+        except Exception as error:
+            raise ResumableJobFatal(
+                f"deferrable={self.deferrable!r} is not possible: {kind}.for_watching can't make it "
+                f"anew from what get_watch_arguments returns ({type(error).__name__}: {error}); define "
+                "for_watching, or return every argument that the constructor requires"
+            ) from error
 
     def resume_job(self, context: Context, event: Mapping[str, Any] | None = None, **job: Any) -> Any:
         """Go on after a deferral: `execute` runs again and finds its job, as after a reconnect.

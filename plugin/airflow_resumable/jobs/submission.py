@@ -316,11 +316,17 @@ class Submission:
         # Up to 3.3 a replaced attempt can't read the record. A job with a token that is minted only after a
         # clear shows that the family has moved on; older ones may still be listed, and prove nothing.
         attempt = self._attempt
-        if not attempt.can.find_by_family:
-            return None
-        for job in attempt.service.find_by_family(attempt.mint.family, attempt.search_from):
-            if job.token and attempt.mint.is_later(job.token, record.max_tries, record.generation):
-                return f"job {job.external_id!r} is of a later generation"
+        if attempt.can.find_by_family:
+            for job in attempt.service.find_by_family(attempt.mint.family, attempt.search_from):
+                if job.token and attempt.mint.is_later(job.token, record.max_tries, record.generation):
+                    return f"job {job.external_id!r} is of a later generation"
+        elif attempt.can.find_by_token:
+            # What a clear of this very try would have made of max_tries, and so of the next token.
+            number = attempt.owner.try_number + attempt.facts.retries
+            token = attempt.mint.token(number, 1)
+            found = attempt.service.find_by_token(token, attempt.search_from) if token != record.token else ()
+            for job in found:
+                return f"job {job.external_id!r} is one of after a clear"
         return None
 
 

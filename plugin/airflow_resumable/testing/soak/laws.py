@@ -20,6 +20,7 @@ IN_WINDOW = "jobs inside the named window"
 TAKEN_BACK = "jobs that a fenced attempt had started itself and cancelled at once (5.0)"
 SETTLED = "late jobs of a token that a clear had overtaken, cancelled by the successor (5.2)"
 DISCARDED = "jobs whose record a clear discarded, at a service that lists no family (3.4)"
+UNNAMED = "late jobs of an attempt that a discarding clear overtook, without installation_id (section 3)"
 STOPPING = "jobs still stopping as the next began: a clear discarded the record that names them (3.4)"
 RACED = "jobs left by a racing attempt beside the one on record with the same mark (narrowed, section 11)"
 UNKNOWABLE = "jobs left alive in the open window: their id is lost and nothing can be looked up (section 11)"
@@ -84,6 +85,8 @@ def _excused(history: History) -> dict[str, str]:
             excused[repr(job.id)] = IN_WINDOW
         elif signs.was_discarded(history, job):
             excused[repr(job.id)] = DISCARDED
+        elif signs.is_unnamed(history, job):
+            excused[repr(job.id)] = UNNAMED
         elif any(
             signs.is_stopping_unseen(history, job, other.submitted_at)
             for other in history.jobs
@@ -109,7 +112,7 @@ def _one_at_a_time(history: History, excused: dict[str, str], verdict: Verdict) 
         pair = {excused.get(repr(earlier.id)), excused.get(repr(later.id))}
         if (
             pair & {TAKEN_BACK, SETTLED}
-            or excused.get(repr(earlier.id)) == DISCARDED
+            or excused.get(repr(earlier.id)) in (DISCARDED, UNNAMED)
             or excused.get(repr(earlier.id)) == STOPPING
             or signs.is_forgotten_before(history, earlier, later.submitted_at)
             or (IN_WINDOW in pair and signs.is_window(history, earlier, later))
@@ -121,7 +124,9 @@ def _one_at_a_time(history: History, excused: dict[str, str], verdict: Verdict) 
 def _as_many_as_reasons(history: History, excused: dict[str, str], verdict: Verdict) -> None:
     # A job that was forgotten, or discarded, counts: it was the first or a reason's.
     counted = [
-        job for job in history.jobs if excused.get(repr(job.id)) not in (IN_WINDOW, TAKEN_BACK, SETTLED)
+        job
+        for job in history.jobs
+        if excused.get(repr(job.id)) not in (IN_WINDOW, TAKEN_BACK, SETTLED, UNNAMED)
     ]
     failures = sum(job.status == "FAILED" and signs.was_seen(history, job) for job in counted)
     if len(counted) > 1 + failures + len(history.clears):
@@ -158,7 +163,7 @@ def _none_after_the_end(history: History, verdict: Verdict) -> None:
     for job in history.jobs:
         if job.finished_at is not None or job.forgotten:
             continue
-        if signs.was_discarded(history, job):
+        if signs.was_discarded(history, job) or signs.is_unnamed(history, job):
             # Counted already.
             continue
         if signs.stop_was_helpless(history):

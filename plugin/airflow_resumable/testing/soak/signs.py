@@ -115,6 +115,19 @@ def was_discarded(history: History, job: Job) -> bool:
     )
 
 
+def is_unnamed(history: History, job: Job) -> bool:
+    """Section 3: without an installation id nothing is cancelled on the strength of a family match alone.
+
+    A clear of Airflow 3.4 has left no more than that, and the attempt that it overtook can't tell whether
+    another has adopted what it starts.
+    """
+    attempt = history.attempts.get(job.by)
+    if not history.schedule.discards or history.schedule.installation or attempt is None:
+        return False
+    overtaken = any(attempt.began < clear < job.submitted_at for clear in history.clears)
+    return overtaken and attempt.wrote("may have adopted it, so it is left alone")
+
+
 def is_stopping_unseen(history: History, job: Job, at: float) -> bool:
     """Airflow 3.4: the cleared attempt had its job cancelled; the next one can't know of it, nor wait."""
     attempt = history.attempts.get(job.by)
@@ -177,7 +190,8 @@ def is_unknowable(history: History, job: Job) -> bool:
     attempt = history.attempts.get(job.by)
     if history.schedule.grade != "open" or attempt is None or is_on_record(history, job):
         return False
-    return attempt.how == "killed" or _is_spoiled(history, job)
+    # On a real Airflow nobody tells how a killed task ended.
+    return attempt.how == "killed" or attempt.hit == "kill" or _is_spoiled(history, job)
 
 
 def was_raced(history: History, job: Job) -> bool:
