@@ -193,6 +193,8 @@ FENCES: dict[str, Callable[[Run], None]] = {
     "cleared while the supervisor is stopped too": _cleared_while("stop_both", is_lost=AIRFLOW < (3, 4)),
     "delivered twice": delivered_twice,
 }
+ENDS_THE_SCHEDULER = ("cleared while the task is stopped", "cleared while the supervisor is stopped too")
+"""Not on 3.4.0b2, where nothing could be tested after it."""
 
 
 @pytest.fixture(scope="module")
@@ -204,9 +206,8 @@ def fences(request: pytest.FixtureRequest) -> Iterator[Together]:
         with lab.run("fencing") as run:
             FENCES[name](run)
 
-    chosen = [
-        (name, "busy_stack", lambda lab, name=name: take(lab, name)) for name in selected(request, "name")
-    ]
+    names = [name for name in selected(request, "name") if AIRFLOW < (3, 4) or name not in ENDS_THE_SCHEDULER]
+    chosen = [(name, "busy_stack", lambda lab, name=name: take(lab, name)) for name in names]
     together = Together(labs, chosen)
     yield together
     together.finish()
@@ -217,4 +218,9 @@ def test_an_attempt_that_was_replaced_neither_submits_nor_writes_nor_cancels(
     fences: Together, name: str
 ) -> None:
     """Case 28 and its kind, by the service's own log and the record that is left."""
+    if name in ENDS_THE_SCHEDULER and AIRFLOW >= (3, 4):
+        pytest.skip(
+            "Airflow 3.4.0b2's scheduler dies when it purges a restarting task without heartbeats: a "
+            "duplicate key in task_instance_current_key"
+        )
     assert fences[name] is None

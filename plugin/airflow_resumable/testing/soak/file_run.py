@@ -352,9 +352,19 @@ class FileRun:
 
     def _await_loose(self) -> None:
         for one in list(self._loose):
-            self._await(one, _ENDS_WITHIN)
+            self._await(one, _ENDS_BY_ITSELF if self._watches(one) else _ENDS_WITHIN)
+            if one in self._loose and self._watches(one):
+                # Its job goes on and nobody ends it; Airflow's supervisor would, when a heartbeat is refused.
+                one.signal(signal.SIGTERM)
+                self._await(one, _ENDS_WITHIN)
             if one in self._loose:
                 self.history.hung.append(f"try {one.order.try_number} went on after the end of everything")
+
+    def _watches(self, process: Supervised) -> bool:
+        self.history.read(self._service)
+        return any(
+            job.by == process.order.try_number and job.finished_at is None for job in self.history.jobs
+        )
 
     def _settle(self) -> None:
         until = time.monotonic() + _SETTLES_WITHIN
