@@ -13,7 +13,7 @@ from airflow_resumable.jobs import decision, errors, steps
 from airflow_resumable.jobs.adapter import Capabilities, FoundJob, JobAdapter, Observation
 from airflow_resumable.jobs.crashpoints import reach
 from airflow_resumable.jobs.decision import Facts, decide
-from airflow_resumable.jobs.deferral import Deferral, Wake
+from airflow_resumable.jobs.deferral import Deferral
 from airflow_resumable.jobs.ending import Ending
 from airflow_resumable.jobs.events import ResumeDecision, announce
 from airflow_resumable.jobs.ledger import JobLedger, TaskStateStore
@@ -23,6 +23,7 @@ from airflow_resumable.jobs.record import JobRecord, Owner, spec_hash
 from airflow_resumable.jobs.service import JobService
 from airflow_resumable.jobs.submission import Submission
 from airflow_resumable.jobs.token import TokenMint
+from airflow_resumable.jobs.wake import Wake
 from airflow_resumable.jobs.watch import Watch
 
 if TYPE_CHECKING:

@@ -10,10 +10,8 @@ See https://airflow.apache.org/docs/apache-airflow/stable/authoring-and-scheduli
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from airflow.sdk.exceptions import TaskDeferralTimeout, TaskDeferred
 
@@ -26,6 +24,7 @@ from airflow_resumable.jobs.watch import Watch
 
 if TYPE_CHECKING:
     from airflow_resumable.jobs.attempt import JobAttempt
+    from airflow_resumable.jobs.wake import Wake
 
 _log = logging.getLogger(__name__)
 
@@ -34,27 +33,6 @@ RESUME_METHOD = "resume_job"
 
 SHORTEST_TIMEOUT = timedelta(seconds=1)
 """What is left of `execution_timeout` when it has passed before the task could be deferred."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wake:
-    """Why a deferred task runs again.
-
-    Args:
-        job: What `Deferral.hand_over` gave to Airflow to keep: external_id, generation, and whether this try
-            has submitted it. Empty after a failure, since Airflow drops it then.
-        event: The trigger's event, or None.
-        failure: Airflow's error in place of an event: the trigger failed, or timed out.
-    """
-
-    job: Mapping[str, Any] = field(default_factory=dict)
-    event: Any = None
-    failure: Exception | None = None
-
-    @property
-    def told(self) -> Mapping[str, Any]:
-        """The event, empty where it is none of `JobTrigger`'s."""
-        return self.event if isinstance(self.event, Mapping) else {}
 
 
 class Deferral:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from airflow_resumable.jobs.adapter import Capabilities, JobAdapter
     from airflow_resumable.jobs.attempt import JobAttempt
-    from airflow_resumable.jobs.deferral import Wake
     from airflow_resumable.jobs.policies import ResumePolicy
+    from airflow_resumable.jobs.wake import Wake
 
 _log = logging.getLogger(__name__)
 

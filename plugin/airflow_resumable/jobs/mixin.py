@@ -17,11 +17,10 @@ from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout
 
 from airflow_resumable.integration.compat import serialized
 from airflow_resumable.jobs.defaults import AdapterDefaults
-from airflow_resumable.jobs.deferral import Wake
 from airflow_resumable.jobs.errors import ResumableJobFatal
 from airflow_resumable.jobs.host import Host, stop_before_start
 from airflow_resumable.jobs.policies import ResumePolicy, configured
-from airflow_resumable.jobs.record import key_for
+from airflow_resumable.jobs.wake import Wake
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -190,6 +189,8 @@ class ResumableJobMixin(AdapterDefaults, _AirflowMixin):
         return self.execute(context)  # type: ignore[attr-defined]
 
     def _is_on_record(self, context: Context) -> bool:
+        from airflow_resumable.jobs.record import key_for
+
         # Not by `deferrable`: the Dag may have been edited while the task was deferred.
         store = context.get("task_state_store")
         try:
