@@ -200,6 +200,8 @@ class JobAttempt:
                     return self._finish()
                 case steps.Submit() | steps.Watch():
                     if isinstance(step, steps.Submit):
+                        if self._deferral is not None:
+                            self._deferral.check()
                         self._record_unseen_failure()
                         self._restored = self.has_submitted = True
                         self._submission.submit(step)

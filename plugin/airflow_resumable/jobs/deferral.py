@@ -9,6 +9,7 @@ See https://airflow.apache.org/docs/apache-airflow/stable/authoring-and-scheduli
 
 from __future__ import annotations
 
+import json
 import logging
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NoReturn
@@ -55,6 +56,42 @@ class Deferral:
         failed = self._wake is not None and self._wake.failure is not None
         record = self._attempt.record
         return self._deferrable and not failed and record is not None and record.external_id is not None
+
+    def check(self) -> None:
+        """Find out before a job is started whether it could be handed over.
+
+        Raises:
+            ResumableJobFatal: It couldn't; says what to define, or to set deferrable=False.
+        """
+        if not self._deferrable:
+            return
+        from airflow_resumable.jobs.trigger import path_of
+
+        attempt, adapter = self._attempt, self._attempt.adapter
+        kind = type(adapter).__name__
+        if not attempt.can.deferrable:
+            raise errors.ResumableJobFatal(
+                f"deferrable=True is not possible: {kind} has no get_watch_arguments, from which the "
+                "triggerer could make it anew; define it, or set deferrable=False"
+            )
+        path_of(adapter)
+        try:
+            arguments = dict(adapter.get_watch_arguments(attempt.context))
+            json.dumps(arguments, allow_nan=False)
+            serialized(arguments)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise errors.ResumableJobFatal(
+                f"deferrable=True is not possible: what get_watch_arguments of {kind} returns isn't JSON "
+                f"that Airflow can store ({error}); return plain values, or set deferrable=False"
+            ) from error
+        try:
+            adapter.for_watching(arguments)
+        except Exception as error:
+            raise errors.ResumableJobFatal(
+                f"deferrable=True is not possible: {kind}.for_watching can't make it anew from what "
+                f"get_watch_arguments returns ({type(error).__name__}: {error}); define for_watching, or "
+                "return every argument that the constructor requires"
+            ) from error
 
     def hand_over(self) -> NoReturn:
         """Defer the task; the triggerer watches its current job.

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import logging
 import warnings
 from collections.abc import Callable, Mapping
@@ -15,9 +14,7 @@ from airflow.sdk import ResumableJobMixin as _AirflowMixin
 from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, BaseOperatorMeta
 from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout
 
-from airflow_resumable.integration.compat import serialized
 from airflow_resumable.jobs.defaults import AdapterDefaults
-from airflow_resumable.jobs.errors import ResumableJobFatal
 from airflow_resumable.jobs.host import Host, stop_before_start
 from airflow_resumable.jobs.policies import ResumePolicy, configured
 from airflow_resumable.jobs.wake import Wake
@@ -26,7 +23,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from pydantic import JsonValue
 
-    from airflow_resumable.jobs.adapter import Capabilities
     from airflow_resumable.jobs.attempt import JobAttempt
     from airflow_resumable.jobs.watch import Watched
 
@@ -120,10 +116,7 @@ class ResumableJobMixin(AdapterDefaults, _AirflowMixin):
         if not getattr(own, "_asks_why", False):
             # In a class in front of ours, or put on the class later: out of __init_subclass__'s reach.
             setattr(self, "on_kill", lambda: self._ask_why(own))  # noqa: B010
-        can = self.resumable_capabilities()
-        if self.deferrable:
-            self._check_deferrable(can, context)
-        self._resumable_host = Host(self, can, self._filled_policy())
+        self._resumable_host = Host(self, self.resumable_capabilities(), self.resumable_policy())
         return self._resumable_host.run(
             context,
             unrecorded=lambda: self._execute_unrecorded(context),
@@ -131,37 +124,10 @@ class ResumableJobMixin(AdapterDefaults, _AirflowMixin):
             wake=wake,
         )
 
-    def _filled_policy(self) -> ResumePolicy:
+    def resumable_policy(self) -> ResumePolicy:
+        """Return the operator's policy, its gaps filled from the configuration."""
         # Once more through `of`: a cluster policy may have put a dict there.
         return ResumePolicy.of(self.resume_policy).filled(configured())
-
-    def _check_deferrable(self, can: Capabilities, context: Context) -> None:
-        from airflow_resumable.jobs.trigger import path_of
-
-        kind = type(self).__name__
-        if not can.deferrable:
-            raise ResumableJobFatal(
-                f"deferrable={self.deferrable!r} is not possible: {kind} has no get_watch_arguments, from "
-                "which the triggerer could make it anew; define it, or set deferrable=False"
-            )
-        path_of(self)
-        try:
-            arguments = dict(self.get_watch_arguments(context))
-            json.dumps(arguments, allow_nan=False)
-            serialized(arguments)
-        except (TypeError, ValueError, AttributeError) as error:
-            raise ResumableJobFatal(
-                f"deferrable={self.deferrable!r} is not possible: what get_watch_arguments of {kind} returns "
-                f"isn't JSON that Airflow can store ({error}); return plain values, or set deferrable=False"
-            ) from error
-        try:
-            type(self).for_watching(arguments)
-        except Exception as error:
-            raise ResumableJobFatal(
-                f"deferrable={self.deferrable!r} is not possible: {kind}.for_watching can't make it "
-                f"anew from what get_watch_arguments returns ({type(error).__name__}: {error}); define "
-                "for_watching, or return every argument that the constructor requires"
-            ) from error
 
     def resume_job(self, context: Context, event: Mapping[str, Any] | None = None, **job: Any) -> Any:
         """Go on after a deferral: `execute` runs again and finds its job, as after a reconnect.
@@ -206,19 +172,22 @@ class ResumableJobMixin(AdapterDefaults, _AirflowMixin):
 
     def _execute_unrecorded(self, context: Context) -> Any:
         # Not the parent's execute_resumable: with durable=True that asks the very store that is down.
-        self._resumable_host, self._resumable_stock = None, True
-        external_id = self.submit_job(context)
-        self.poll_until_complete(external_id, context)
-        return self.get_job_result(external_id, context)
+        self._go_unrecorded()
+        return self._watch_unrecorded(self.submit_job(context), context)
 
     def _execute_stock(self, context: Context) -> Any:
-        self._resumable_host, self._resumable_stock = None, True
+        self._go_unrecorded()
         return super().execute_resumable(context)
 
     def _finish_stock(self, wake: Wake, context: Context) -> Any:
         # Switched off while the task was deferred: its job exists, so it is watched, not started again.
+        self._go_unrecorded()
+        return self._watch_unrecorded(wake.job["external_id"], context)
+
+    def _go_unrecorded(self) -> None:
         self._resumable_host, self._resumable_stock = None, True
-        external_id = wake.job["external_id"]
+
+    def _watch_unrecorded(self, external_id: JsonValue, context: Context) -> Any:
         self.poll_until_complete(external_id, context)
         return self.get_job_result(external_id, context)
 
@@ -237,8 +206,7 @@ class ResumableJobMixin(AdapterDefaults, _AirflowMixin):
             return self._resumable_attempt
         from airflow_resumable.jobs.unrecorded import UnrecordedAttempt
 
-        policy = self._filled_policy()
-        return UnrecordedAttempt(self, context, policy, self.resumable_capabilities())
+        return UnrecordedAttempt(self, context, self.resumable_policy(), self.resumable_capabilities())
 
     def on_kill(self) -> None:
         """Find out why the task is dying, and keep or cancel its job by policy."""
@@ -264,7 +232,7 @@ class ResumableJobMixin(AdapterDefaults, _AirflowMixin):
 
             if not settings.enabled():
                 return False
-            host = Host(self, self.resumable_capabilities(), self._filled_policy())
+            host = Host(self, self.resumable_capabilities(), self.resumable_policy())
             if host.prepare(get_current_context()) is None:
                 return False
         except Exception as error:
