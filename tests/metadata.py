@@ -143,6 +143,7 @@ class Run:
         map_index: int = -1,
         key: str = "local_job_id",
         ids: tuple[Any, ...] | None = None,
+        unsettled: tuple[str, ...] = (),
     ) -> JobRecord:
         """Put a record into the store and return it."""
         now = datetime.now(UTC)
@@ -154,6 +155,7 @@ class Run:
             phase=phase,  # type: ignore[arg-type]
             external_id=external_id,
             ids=known,
+            unsettled=unsettled,
             spec="0" * 16,
             max_tries=2,
             owner=owner,

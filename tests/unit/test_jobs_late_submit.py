@@ -5,12 +5,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from airflow_resumable.jobs.errors import TokenForgotten
+from airflow_resumable.jobs.service import JobService as Asked
 from airflow_resumable.sdk import JobAmbiguous, JobSuperseded
 from airflow_resumable.testing.jobservice.process import JobService
 from airflow_resumable.testing.local_job import LocalJobOperator
@@ -216,6 +219,22 @@ def test_a_token_that_the_service_may_have_forgotten_is_not_sent_by_a_later_try(
     with pytest.raises(ConnectionRefusedError):
         instance.attempt(try_number=2)
     assert sent == [instance.record["token"]]
+
+
+def test_a_process_that_was_stopped_before_it_sent_an_old_token_does_not_send_it(
+    service: JobService, instance: TaskInstance
+) -> None:
+    """What was decided while the service remembered it may be carried out after it has forgotten."""
+    operator = instance.operator()
+    context = instance.context(operator, 2)
+    can = replace(operator.resumable_capabilities(), token_memory=timedelta(minutes=5))
+    asked = Asked(operator, context, operator.resumable_policy(), can)
+    with operator.looking(context):
+        with pytest.raises(TokenForgotten, match="on_missing"):
+            asked.submit("r1", datetime.now(UTC) - timedelta(minutes=6), again=True)
+        assert requests(service, "submit") == []
+        asked.submit("r1", datetime.now(UTC) - timedelta(minutes=4), again=True)
+    assert len(started(service)) == 1
 
 
 def test_two_live_jobs_are_left_to_a_person(

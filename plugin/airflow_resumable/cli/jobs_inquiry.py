@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from airflow_resumable.cli.jobs_dags import CannotBeChecked, Dags, said
 from airflow_resumable.cli.jobs_store import StoredJob, parent_value
 from airflow_resumable.jobs.adapter import Capabilities, FoundJob, Observation, observe
-from airflow_resumable.jobs.errors import JobNotFound
+from airflow_resumable.jobs.service import MISSING_LOOKS
 from airflow_resumable.jobs.token import TokenMint, family_of
 
 if TYPE_CHECKING:
@@ -160,17 +160,7 @@ class Inquiry:
             patient: Ask several times before "not found" is believed.
         """
         self._restore()
-        service = self._attempt.service
-        if patient:
-            return service.look(external_id)
-        try:
-            raw = service.ask(
-                f"status of job {external_id!r}",
-                lambda: self.adapter.get_job_status(external_id, self._context),
-            )
-        except JobNotFound:
-            return Observation.MISSING, None
-        return observe(self.adapter, raw, self.can), str(getattr(raw, "value", raw))
+        return self._attempt.service.look(external_id, MISSING_LOOKS if patient else 1)
 
     def _jobs(self, every_id: bool) -> list[SeenJob]:
         self._restore()
@@ -198,8 +188,7 @@ class Inquiry:
             found += service.find_by_family(family, since)
         # A listing may leave out what a search by token finds.
         if self.can.find_by_token and (not self.can.find_by_family or self.record.phase == "intent"):
-            for token in (self.record.token, *self.record.unsettled):
-                found += service.find_by_token(token, since)
+            found += service.find_by_tokens((self.record.token, *self.record.unsettled), since)
         return [one for one in found if one.token is None or family_of(one.token) == family]
 
     def _from_list(self, found: FoundJob) -> SeenJob:
@@ -251,9 +240,8 @@ def _adapter(context: Context, key: str) -> Any:
 
 def _attempt(adapter: Any, context: Context, record: JobRecord, timeout: float) -> JobAttempt:
     from airflow_resumable.jobs.host import Host
-    from airflow_resumable.jobs.policies import configured
 
-    policy = replace(adapter.resume_policy.filled(configured()), status_error_budget=timeout)
+    policy = replace(adapter.resumable_policy(), status_error_budget=timeout)
     host = Host(adapter, adapter.resumable_capabilities(), policy)
     attempt = host.prepare(context)
     if attempt is None:

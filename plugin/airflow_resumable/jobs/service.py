@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -69,20 +69,10 @@ class JobService:
         Raises:
             StatusBudgetExhausted: The budget is used up; the job was left alone.
         """
-        worth_asking: list[BaseException] = []
-
-        def may_retry(error: BaseException) -> bool:
-            if self._may_retry(error):
-                worth_asking[:] = [error]
-                return True
-            return False
-
         try:
-            return patiently(what, call, budget=self._budget, may_retry=may_retry)
-        except Exception as error:
-            if worth_asking != [error]:
-                raise
-            raise self._exhausted(what, error) from error
+            return patiently(what, self._sorted_out(call), budget=self._budget, may_retry=_is_worth_asking)
+        except WorthAsking as again:
+            raise self._exhausted(what, again.error) from again.error
 
     async def aask(self, what: str, call: Callable[[], Any], in_thread: InThread) -> Any:
         """Do what `ask` does, from an event loop: calls go through `in_thread`, pauses don't.
@@ -90,15 +80,8 @@ class JobService:
         Raises:
             StatusBudgetExhausted: The budget is used up; the job was left alone.
         """
-
-        def once() -> Any:
-            try:
-                return call()
-            except Exception as error:
-                # Here, in the thread, since fresh credentials may have to be fetched.
-                if self._may_retry(error):
-                    raise WorthAsking(error) from error
-                raise
+        # In the thread too, since fresh credentials may have to be fetched.
+        once = self._sorted_out(call)
 
         async def call_once() -> Any:
             return await in_thread(once)
@@ -107,6 +90,17 @@ class JobService:
             return await apatiently(what, call_once, budget=self._budget)
         except WorthAsking as again:
             raise self._exhausted(what, again.error) from again.error
+
+    def _sorted_out(self, call: Callable[[], Any]) -> Callable[[], Any]:
+        def once() -> Any:
+            try:
+                return call()
+            except Exception as error:
+                if self._may_retry(error):
+                    raise WorthAsking(error) from error
+                raise
+
+        return once
 
     @property
     def _budget(self) -> float:
@@ -118,9 +112,14 @@ class JobService:
             f"{type(error).__name__}: {error}. The job was left alone; the next try watches it again"
         )
 
-    def look(self, external_id: Any) -> tuple[Observation, str | None]:
-        """Return what a job is doing, and the service's raw word for it."""
-        for looks_left in reversed(range(MISSING_LOOKS)):
+    def look(self, external_id: Any, looks: int = MISSING_LOOKS) -> tuple[Observation, str | None]:
+        """Return what a job is doing, and the service's raw word for it.
+
+        Args:
+            external_id: The job.
+            looks: How many of them until "not found" is believed.
+        """
+        for looks_left in reversed(range(looks)):
             try:
                 raw = self.ask(
                     f"status of job {external_id!r}",
@@ -193,9 +192,9 @@ class JobService:
             )
         )
 
-    def find_with_status(self, token: str, since: Any) -> tuple[tuple[FoundJob, Observation], ...]:
-        """Return the jobs that carry `token`, and what each is doing."""
-        return self.classified(self.find_by_token(token, since))
+    def find_by_tokens(self, tokens: Iterable[str], since: Any) -> list[FoundJob]:
+        """Return the jobs that carry one of `tokens`; `ANY_OTHER` among them is none to look for."""
+        return [job for token in tokens if token != ANY_OTHER for job in self.find_by_token(token, since)]
 
     def find_by_family(self, family: str, since: Any) -> Sequence[FoundJob]:
         """Return the jobs of all generations of one task instance."""
@@ -213,10 +212,7 @@ class JobService:
     def sweep(self, step: Sweep, family: str) -> tuple[Any, ...]:
         """Cancel what is alive of earlier generations, unless told to wait only; return what is left."""
         suspects = list(step.ids)
-        found: list[FoundJob] = []
-        for token in step.tokens if self._can.find_by_token else ():
-            if token != ANY_OTHER:
-                found += self.find_by_token(token, step.since)
+        found = self.find_by_tokens(step.tokens if self._can.find_by_token else (), step.since)
         if step.whole_family:
             found += self.find_by_family(family, step.since)
         suspects += [job.external_id for job in found if job.external_id not in suspects]
@@ -346,3 +342,7 @@ def _say_missing(external_id: Any, error: JobNotFound, looks_left: int) -> None:
     _log.warning(
         "job %r: the service does not know it (%s); looking %d times more", external_id, error, looks_left
     )
+
+
+def _is_worth_asking(error: BaseException) -> bool:
+    return isinstance(error, WorthAsking)

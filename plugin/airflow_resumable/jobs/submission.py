@@ -13,7 +13,7 @@ from airflow_resumable.jobs.adapter import SubmitWindow
 from airflow_resumable.jobs.record import ANY_OTHER, JobRecord
 
 if TYPE_CHECKING:
-    from airflow_resumable.jobs.adapter import FoundJob, Observation
+    from airflow_resumable.jobs.adapter import FoundJob
     from airflow_resumable.jobs.attempt import JobAttempt
     from airflow_resumable.jobs.steps import Adopt, Import, Submit
 
@@ -263,16 +263,13 @@ class Submission:
 
     def _unsettled_jobs(self, record: JobRecord) -> list[FoundJob]:
         attempt = self._attempt
-        found: list[tuple[FoundJob, Observation]] = []
-        for token in record.unsettled:
-            if token != ANY_OTHER:
-                found += attempt.service.find_with_status(token, attempt.search_from)
-            elif attempt.can.find_by_family and attempt.mint.installation:
-                family = attempt.service.find_by_family(attempt.mint.family, attempt.search_from)
-                found += attempt.service.classified(
-                    [job for job in family if job.token not in (None, record.token)]
-                )
-        return [job for job, seen in found if seen.is_live and job.external_id != record.external_id]
+        found = attempt.service.find_by_tokens(record.unsettled, attempt.search_from)
+        # What is known by its family alone may be another installation's.
+        if ANY_OTHER in record.unsettled and attempt.can.find_by_family and attempt.mint.installation:
+            family = attempt.service.find_by_family(attempt.mint.family, attempt.search_from)
+            found += [job for job in family if job.token not in (None, record.token)]
+        classified = attempt.service.classified(found)
+        return [job for job, seen in classified if seen.is_live and job.external_id != record.external_id]
 
     def _retract(self, record: JobRecord, external_id: Any) -> None:
         # What this attempt has created after it was replaced is deleted, but never what another may have

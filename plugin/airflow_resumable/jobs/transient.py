@@ -131,7 +131,7 @@ def patiently(
 
 
 class WorthAsking(Exception):
-    """Wraps an error after which `apatiently` calls again.
+    """Wraps an error that is worth another call; what it wraps goes into the log.
 
     Args:
         error: The error.

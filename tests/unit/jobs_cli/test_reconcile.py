@@ -49,6 +49,17 @@ def test_an_intent_without_an_id_is_found_with_its_job_or_without(run: metadata.
     assert (finding["kind"], finding["cancel_refused"]) == ("orphan", None)
 
 
+def test_an_intent_after_a_discarded_record_asks_for_real_tokens_only(
+    run: metadata.Run, jobs: Jobs, service: JobService
+) -> None:
+    """`ANY_OTHER` on record stands for the family; it is no token that a service could know."""
+    run.record(None, "intent", unsettled=("*",))
+    run.set_state("up_for_retry")
+    (finding,) = jobs.findings()
+    assert finding["kind"] == "intent"
+    assert "*" not in {entry["token"] for entry in service.requests("find")}
+
+
 def test_a_job_that_the_service_lost_is_missing(run: metadata.Run, jobs: Jobs) -> None:
     """On record as running, unknown to the service; an ended record asks for nothing."""
     run.record("job-lost")
