@@ -139,7 +139,7 @@ def test_a_triggerer_that_dies_and_comes_back_keeps_the_job(
     assert (len(one.submits), one.cancels) == (1, [])
 
 
-@pytest.mark.parametrize("state", ["failed", "success"])
+@pytest.mark.parametrize("state", ["failed", "success", "skipped"])
 def test_a_user_who_ends_a_deferred_task_ends_its_job_once(
     job: Any, triggering: AirflowStack, crash: CrashController, state: str
 ) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,8 @@ import pytest
 from airflow.sdk.bases.operator import TriggerFailureReason
 from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout, TaskDeferred
 
+from airflow_resumable.integration import compat
+from airflow_resumable.jobs import trigger
 from airflow_resumable.jobs.deferral import RESUME_METHOD
 from airflow_resumable.jobs.errors import ResumableJobFatal
 from airflow_resumable.jobs.trigger import JobTrigger
@@ -27,6 +30,7 @@ from airflow_resumable.sdk import (
     StatusBudgetExhausted,
     StoreUnavailable,
 )
+from airflow_resumable.testing.jobservice.client import JobServiceClient
 from airflow_resumable.testing.jobservice.process import JobService
 from airflow_resumable.testing.local_job import LocalJobOperator
 from tests.attempts import FAIL, TaskInstance, requests, started, until_released
@@ -501,6 +505,161 @@ def test_arguments_that_airflow_reserves_are_refused_before_anything_is_started(
     with pytest.raises(ResumableJobFatal, match="Airflow can store"):
         instance.attempt(deferrable=True)
     assert started(service) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "odd"),
+    [
+        ("for_watching", StopIteration),
+        ("for_watching", SystemExit),
+        ("restore_job", StopIteration),
+        ("restore_job", SystemExit),
+        ("cancel_job", SystemExit),
+    ],
+)
+def test_whatever_of_an_adapter_raises_oddly_ends_no_triggerer(
+    service: JobService,
+    instance: TaskInstance,
+    gate: Path,
+    odd: type[BaseException],
+    method: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Making the adapter and cancelling by it run in the triggerer's process too."""
+    deferred = defer(instance)
+    monkeypatch.setattr(trigger, "state_of", lambda scope: "failed")
+
+    def raises(*_: Any) -> None:
+        raise odd
+
+    async def on_kill() -> None:
+        one = deferred.trigger
+        try:
+            await one.on_kill()
+        finally:
+            await one.cleanup()
+
+    monkeypatch.setattr(LocalJobOperator, method, raises)
+    with pytest.raises(RuntimeError, match=odd.__name__):
+        asyncio.run(on_kill())
+
+
+def killed(deferred: Deferred, *, looks: int = 2) -> None:
+    """Let a trigger look a few times, then remove it as Airflow does when its row is gone."""
+
+    async def run() -> None:
+        one = deferred.trigger
+        service = deferred.instance.service_url
+        with JobServiceClient(service) as client:
+            before = len(client.log(verb="status"))
+            task = asyncio.ensure_future(anext(one.run()))
+            while len(client.log(verb="status")) < before + looks:
+                await asyncio.sleep(0.02)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        await one.on_kill()
+        await one.cleanup()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("version", "state", "policy", "installed", "cancels"),
+    [
+        ((3, 3), "failed", {}, False, 1),
+        ((3, 3), "success", {}, False, 1),
+        ((3, 3), "skipped", {}, False, 1),
+        ((3, 3), "failed", {"on_user_stop": "keep"}, False, 0),
+        ((3, 3), "deferred", {}, False, 0),
+        ((3, 3), "running", {}, False, 0),
+        ((3, 3), "none", {}, False, 0),
+        ((3, 4), "running", {}, False, 1),
+        ((3, 4), "none", {}, False, 1),
+        ((3, 4), "deferred", {}, False, 1),
+        ((3, 4), "running", {}, True, 0),
+        ((3, 4), "running", {"on_clear": "reconnect"}, False, 0),
+        ((3, 4), "up_for_retry", {}, False, 0),
+    ],
+)
+def test_a_removed_trigger_cancels_by_the_servers_word(
+    service: JobService,
+    instance: TaskInstance,
+    gate: Path,
+    version: tuple[int, int],
+    state: str,
+    policy: dict[str, Any],
+    installed: bool,
+    cancels: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A user's end cancels; a clear does where the next try can't find the job by itself."""
+    if installed:
+        monkeypatch.setenv("AIRFLOW__RESUMABLE__INSTALLATION_ID", "here")
+    instance.policy = policy
+    monkeypatch.setattr(compat, "AIRFLOW_VERSION", version, raising=False)
+    monkeypatch.setattr(trigger, "state_of", lambda scope: state)
+    killed(defer(instance))
+    assert len(requests(service, "cancel")) == cancels
+
+
+def test_a_trigger_that_was_paused_answers_no_clear(
+    service: JobService, instance: TaskInstance, gate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another triggerer may have handed the job back to a worker meanwhile; here any pause is too long."""
+    monkeypatch.setattr(compat, "AIRFLOW_VERSION", (3, 4), raising=False)
+    monkeypatch.setattr(trigger, "state_of", lambda scope: "running")
+    monkeypatch.setattr(trigger, "PAUSE_LIMIT", -10.0)
+    killed(defer(instance))
+    assert requests(service, "cancel") == []
+
+
+def test_looks_that_hang_keep_no_users_stop_waiting(
+    service: JobService, instance: TaskInstance, gate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have threads of their own, and those that stop a job have others."""
+    deferred = defer(instance)
+    monkeypatch.setattr(trigger, "_LOOKING_THREADS", 1)
+    monkeypatch.setattr(trigger, "_looking", {})
+    monkeypatch.setattr(trigger, "state_of", lambda scope: "failed")
+    hangs = threading.Event()
+    monkeypatch.setattr(LocalJobOperator, "get_job_status", lambda *_: hangs.wait() and "RUNNING")
+
+    async def stopped_beside_a_hanging_one() -> None:
+        hanging = asyncio.ensure_future(anext(deferred.trigger.run()))
+        await asyncio.sleep(0)
+        await deferred.trigger.on_kill()
+        assert not hanging.done()
+        hanging.cancel()
+        hangs.set()
+
+    asyncio.run(stopped_beside_a_hanging_one())
+    assert len(requests(service, "cancel")) == 1
+
+
+def test_the_way_to_the_server_is_tried_once_a_process(
+    instance: TaskInstance, gate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand triggers of a restarted triggerer don't ask a thousand times."""
+    asked: list[Any] = []
+    monkeypatch.setattr(trigger, "_is_warm", False)
+    monkeypatch.setattr(trigger, "state_of", asked.append)
+    deferred = defer(instance)
+    gate.touch()
+    deferred.event()
+    deferred.event()
+    assert len(asked) == 1
+
+
+def test_an_adapter_that_can_not_be_deferred_any_more_answers_for_its_job(
+    service: JobService, instance: TaskInstance, gate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Edited while deferred, on the last try: the job isn't left to nobody."""
+    deferred = defer(instance, try_number=3)
+    monkeypatch.setattr(LocalJobOperator, "get_watch_arguments", lambda self, context: {"client": object()})
+    with pytest.raises(Exception, match="object"):
+        deferred.resume(None)
+    assert len(requests(service, "cancel")) == 1
 
 
 def test_a_trigger_error_that_is_not_ours_stays_airflows(instance: TaskInstance, gate: Path) -> None:

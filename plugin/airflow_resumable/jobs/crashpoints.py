@@ -65,6 +65,11 @@ def check_point(point: str) -> str:
     return point
 
 
+def listens() -> bool:
+    """Say whether a test listens, for callers to whom asking costs more than the question."""
+    return _socket_path is not None
+
+
 def reach(point: str, **facts: Any) -> None:
     """Report that the process is at `point` and wait for the harness's word; free when no test listens.
 

@@ -27,7 +27,7 @@ from asgiref.sync import sync_to_async
 
 from airflow_resumable.integration.server import NO_STATE, state_of
 from airflow_resumable.jobs.adapter import Observation
-from airflow_resumable.jobs.crashpoints import reach
+from airflow_resumable.jobs.crashpoints import listens, reach
 from airflow_resumable.jobs.errors import ResumableJobError, ResumableJobFatal
 from airflow_resumable.jobs.kill import KillReason, reason_for
 from airflow_resumable.jobs.policies import ResumePolicy
@@ -144,7 +144,8 @@ class JobTrigger(BaseTrigger):
                 return raw
             event["seen_alive"] = True
             settling.check(seen, raw, time.monotonic())
-            await self._in_thread(lambda: reach("in_trigger", **self.scope))
+            if listens():
+                await self._in_thread(lambda: reach("in_trigger", **self.scope))
             await asyncio.sleep(service.poll_interval)
 
     async def _watching(self, policy: ResumePolicy | None = None) -> JobService:
@@ -211,15 +212,7 @@ class JobTrigger(BaseTrigger):
             prefix = f"resumable-look-{len(_looking)}"
             pool = _looking[self.adapter] = ThreadPoolExecutor(_LOOKING_THREADS, thread_name_prefix=prefix)
 
-        def guarded() -> Any:
-            try:
-                return call()
-            except (StopIteration, SystemExit, KeyboardInterrupt, GeneratorExit) as error:
-                # The first is lost on its way out of a thread, the others would end the whole triggerer.
-                raise RuntimeError(f"{self.adapter} raised {error!r}") from error
-
-        # By asgiref, so that what asks the supervisor from the thread finds its way back to the loop.
-        return await sync_to_async(guarded, thread_sensitive=False, executor=pool)()
+        return await _hop(call, pool)
 
     def _note_pause(self, poll_interval: float) -> None:
         now = time.monotonic()
@@ -238,7 +231,19 @@ class JobTrigger(BaseTrigger):
 
 
 async def _to_stop(call: Callable[[], Any]) -> Any:
-    return await sync_to_async(call, thread_sensitive=False, executor=_stopping)()
+    return await _hop(call, _stopping)
+
+
+async def _hop(call: Callable[[], Any], pool: ThreadPoolExecutor) -> Any:
+    def guarded() -> Any:
+        try:
+            return call()
+        except (StopIteration, SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+            # The first is lost on its way out of a thread, the others would end the whole triggerer.
+            raise RuntimeError(f"an adapter raised {error!r} in the triggerer") from error
+
+    # By asgiref, so that what asks the supervisor from the thread finds its way back to the loop.
+    return await sync_to_async(guarded, thread_sensitive=False, executor=pool)()
 
 
 async def _warm_up(scope: Mapping[str, Any]) -> None:
