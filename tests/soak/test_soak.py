@@ -77,4 +77,5 @@ def test_the_report_counts_the_forgotten_apart(tmp_path: Path) -> None:
     assert history.state == "failed"
     assert report.read(file)["file"]["allowed"] == {"jobs that the service forgot": 1}
     assert "1 with the job service and a file store and 1 on a real Airflow" in report.sentence(file)
+    assert "0 jobs inside a named window and 2 other exceptions" in report.sentence(file)
     assert "Schedules that break section 1: **0**" in report.markdown(file)

@@ -115,10 +115,12 @@ def sentence(file: Path) -> str:
     violations = sum(len(part["violations"]) for part in report.values())
     jobs = sum(part["counts"]["jobs"] for part in report.values())
     window = sum(part["allowed"].get(IN_WINDOW, 0) for part in report.values())
+    others = sum(sum(part["allowed"].values()) for part in report.values()) - window
     return (
         f"Random schedules of kills, stops, clears and spoiled requests, by `make soak`: "
         f"{' and '.join(told)}; {jobs} jobs, **{violations}** schedules that break the promise, "
-        f"{window} jobs inside a named window ([report](docs/_generated/soak.md)).\n"
+        f"{window} jobs inside a named window and {others} other exceptions, each with its ground in the "
+        f"[report](docs/_generated/soak.md).\n"
     )
 
 
