@@ -22,6 +22,10 @@ PYTHON ?= $(shell for python in python3.12 python3.11 python3.13 python3; do "$$
 # Those that are made here, one for each lock file: only these are replaced or removed.
 VENVS := .venv $(patsubst requirements/airflow-%.in,.venv-%,$(wildcard requirements/airflow-*.in))
 
+# Tests of one file stay together: they share what the file starts.
+JOBS ?= 1
+SPREAD := $(if $(filter-out 1,$(JOBS)),--numprocesses $(JOBS) --dist loadfile)
+
 # What mypy and ruff look at; of the last three, those that are there.
 SOURCES := plugin operators tests scripts $(wildcard example_dags benchmarks)
 
@@ -34,11 +38,11 @@ help: ## Show this help (AIRFLOW=3.4 chooses the Airflow for any of these)
 demo: $(STAMP) ## Kill real workers and count the jobs (DEMO="--system spark" for a Spark cluster)
 	@$(BIN)/airflow-resumable demo --record docs/_generated/demo.json $(DEMO)
 
-test: $(STAMP) ## Run the tests (PYTEST="-k name" to choose)
-	@$(BIN)/python -m pytest -m "not slow" $(PYTEST)
+test: $(STAMP) ## Run the tests (PYTEST="-k name" to choose, JOBS=2 for two processes)
+	@$(BIN)/python -m pytest -m "not slow" $(SPREAD) $(PYTEST)
 
 proof: $(STAMP) ## Run every test, the slow ones too, with many more generated examples
-	@HYPOTHESIS_PROFILE=proof $(BIN)/python -m pytest $(PYTEST)
+	@HYPOTHESIS_PROFILE=proof $(BIN)/python -m pytest $(SPREAD) $(PYTEST)
 
 check: check-lint check-types check-docs check-generated ## Lint, types, documentation, generated files
 
