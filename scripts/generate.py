@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from airflow_resumable.cli import demo_record
 from airflow_resumable.cli.command import PROG, Argument, Command, Group
+from airflow_resumable.cli.demo import record as demo_record
 from airflow_resumable.cli.main import COMMANDS, GROUP
 from airflow_resumable.integration.provider_info import get_provider_info
 from airflow_resumable.testing.soak import report

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_resumable.cli.demo_cases import (
+from airflow_resumable.cli.demo.cases import (
     BEFORE_ID,
     CLEAR_DONE,
     CLEAR_LIVE,
@@ -24,8 +24,8 @@ from airflow_resumable.cli.demo_cases import (
     breaches_of_all,
     choose,
 )
-from airflow_resumable.cli.demo_local import CASES
-from airflow_resumable.cli.demo_spark import CASES as SPARK_CASES
+from airflow_resumable.cli.demo.local import CASES
+from airflow_resumable.cli.demo.spark import CASES as SPARK_CASES
 
 RIGHT = Outcome(jobs=1, submits=1, cancels=0, state="success")
 WINDOW = replace(BEFORE_ID, window=True)

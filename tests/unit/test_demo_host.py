@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from airflow_resumable.cli import main as cli
-from airflow_resumable.cli.demo_host import require
+from airflow_resumable.cli.demo.host import require
 from airflow_resumable.testing.errors import SystemUnavailable
 
 

@@ -9,11 +9,11 @@ import io
 import pytest
 from rich.console import Console
 
-from airflow_resumable.cli.demo_cases import SIDES, Outcome
-from airflow_resumable.cli.demo_lanes import Lane
-from airflow_resumable.cli.demo_local import CASES
-from airflow_resumable.cli.demo_progress import Progress
-from airflow_resumable.cli.demo_table import print_cases, print_outcomes
+from airflow_resumable.cli.demo.cases import SIDES, Outcome
+from airflow_resumable.cli.demo.lanes import Lane
+from airflow_resumable.cli.demo.local import CASES
+from airflow_resumable.cli.demo.progress import Progress
+from airflow_resumable.cli.demo.table import print_cases, print_outcomes
 
 ESCAPE = "\x1b"
 

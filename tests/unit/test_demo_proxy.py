@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from airflow_resumable.cli.demo_proxy import SpoilingProxy
+from airflow_resumable.cli.demo.proxy import SpoilingProxy
 
 
 class Target(ThreadingHTTPServer):

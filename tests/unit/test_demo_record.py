@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_resumable.cli import demo_record
-from airflow_resumable.cli.demo_cases import BEFORE_ID, Outcome, Side
+from airflow_resumable.cli.demo import record as demo_record
+from airflow_resumable.cli.demo.cases import BEFORE_ID, Outcome, Side
 
 ROOT = Path(__file__).resolve().parents[2]
 OUTCOMES: dict[tuple[str, Side], Outcome] = {

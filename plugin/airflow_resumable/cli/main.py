@@ -30,7 +30,7 @@ COMMANDS: Final[tuple[Command | Group, ...]] = (
     Command(
         name="demo",
         help="Kill real workers of a real Airflow and count the jobs, stock against resumable",
-        target="airflow_resumable.cli.demo:run",
+        target="airflow_resumable.cli.demo.run:run",
         arguments=(
             Argument(
                 ("--system",),

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from airflow_resumable.cli.demo_cases import SIDES, Case, Outcome, Side
+from airflow_resumable.cli.demo.cases import SIDES, Case, Outcome, Side
 
 # Where the jobs run, and what runs them on the two sides.
 _SYSTEMS = {

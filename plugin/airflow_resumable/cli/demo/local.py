@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from airflow_resumable.cli.demo_cases import (
+from airflow_resumable.cli.demo.cases import (
     BEFORE_ID,
     CLEAR_DONE,
     CLEAR_LIVE,
@@ -26,7 +26,7 @@ from airflow_resumable.cli.demo_cases import (
     TIME_OUT,
     Case,
 )
-from airflow_resumable.cli.demo_lanes import Lane
+from airflow_resumable.cli.demo.lanes import Lane
 from airflow_resumable.testing.demo import LOCAL_JOBS
 from airflow_resumable.testing.jobservice.process import JobService
 

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from airflow_resumable.cli.demo_lanes import Lane
+from airflow_resumable.cli.demo.lanes import Lane
 
 Column = Literal["killed", "then", "end"]
 _COLUMNS: tuple[Column, ...] = ("killed", "then", "end")

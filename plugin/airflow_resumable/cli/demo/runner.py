@@ -10,9 +10,9 @@ from typing import Any
 
 import psutil
 
-from airflow_resumable.cli.demo_cases import SIDES, Case, Outcome, Side
-from airflow_resumable.cli.demo_lanes import Lane, System, killed
-from airflow_resumable.cli.demo_progress import Progress
+from airflow_resumable.cli.demo.cases import SIDES, Case, Outcome, Side
+from airflow_resumable.cli.demo.lanes import Lane, System, killed
+from airflow_resumable.cli.demo.progress import Progress
 from airflow_resumable.testing.crash import CrashController
 from airflow_resumable.testing.crash_rules import Action, Event
 from airflow_resumable.testing.errors import StackError

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from airflow_resumable.cli.demo_cases import Case, Side
+from airflow_resumable.cli.demo.cases import Case, Side
 from airflow_resumable.testing.crash_rules import SIGNALS, Event
 
 _ENDED = frozenset({"success", "failed"})

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from airflow_resumable.cli.demo_cases import SIDES, Case, Outcome, Side, breaches
+from airflow_resumable.cli.demo.cases import SIDES, Case, Outcome, Side, breaches
 
 _COLUMNS = ("jobs", "submits", "cancels", "end state")
 

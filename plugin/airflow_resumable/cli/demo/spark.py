@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from airflow_resumable.cli.demo_cases import (
+from airflow_resumable.cli.demo.cases import (
     BEFORE_ID,
     LOST_REPLY,
     MID_POLL,
@@ -26,8 +26,8 @@ from airflow_resumable.cli.demo_cases import (
     SUPERVISOR,
     Case,
 )
-from airflow_resumable.cli.demo_lanes import Lane
-from airflow_resumable.cli.demo_proxy import Spoil, SpoilingProxy
+from airflow_resumable.cli.demo.lanes import Lane
+from airflow_resumable.cli.demo.proxy import Spoil, SpoilingProxy
 from airflow_resumable.testing.demo import SPARK_JOBS, SPARK_VARIABLE
 from airflow_resumable.testing.errors import StackError
 from airflow_resumable.testing.spark import SparkCluster

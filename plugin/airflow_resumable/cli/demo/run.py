@@ -20,20 +20,20 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 from rich.console import Console
 
-from airflow_resumable.cli import demo_host, demo_record
-from airflow_resumable.cli.demo_cases import Case, Outcome, Side, breaches_of_all, choose
-from airflow_resumable.cli.demo_lanes import System
-from airflow_resumable.cli.demo_local import LocalJobs
-from airflow_resumable.cli.demo_progress import Progress
-from airflow_resumable.cli.demo_runner import DemoRunner
-from airflow_resumable.cli.demo_table import print_cases, print_outcomes
+from airflow_resumable.cli.demo import host, record
+from airflow_resumable.cli.demo.cases import Case, Outcome, Side, breaches_of_all, choose
+from airflow_resumable.cli.demo.lanes import System
+from airflow_resumable.cli.demo.local import LocalJobs
+from airflow_resumable.cli.demo.progress import Progress
+from airflow_resumable.cli.demo.runner import DemoRunner
+from airflow_resumable.cli.demo.table import print_cases, print_outcomes
 from airflow_resumable.testing.crash import CrashController, CrashError
 from airflow_resumable.testing.errors import StackError, SystemUnavailable
 from airflow_resumable.testing.jobservice.process import JobServiceError
 from airflow_resumable.testing.stack import AirflowStack
 
 if TYPE_CHECKING:
-    from airflow_resumable.cli.demo_spark import SparkJobs
+    from airflow_resumable.cli.demo.spark import SparkJobs
 
 _NAME: Final = "airflow-resumable demo"
 _NOT_RIGHT: Final = 1
@@ -60,9 +60,9 @@ def run(args: argparse.Namespace) -> int:
     system_class = _system_class(args.system)
     try:
         cases = choose(system_class.cases, args.cases)
-        demo_host.require(args.system)
+        host.require(args.system)
         if args.record:
-            demo_record.check(args.record)
+            record.check(args.record)
     except (ValueError, OSError, SystemUnavailable) as error:
         return _fail(str(error), _NOTHING_RUN)
     with _stopping_once(), _folder(keep=args.keep) as folder:
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
 def _system_class(name: str) -> type[LocalJobs] | type[SparkJobs]:
     if name == "local":
         return LocalJobs
-    from airflow_resumable.cli.demo_spark import SparkJobs
+    from airflow_resumable.cli.demo.spark import SparkJobs
 
     return SparkJobs
 
@@ -106,7 +106,7 @@ def _run(system: System, cases: Sequence[Case], folder: Path, args: argparse.Nam
         console.print(f"{args.record} is left as it is: only some cases were run.")
     elif args.record:
         try:
-            demo_record.write(args.record, args.system, versions, cases, outcomes)
+            record.write(args.record, args.system, versions, cases, outcomes)
         except OSError as error:
             return _fail(f"the outcomes could not be recorded: {error}", _NOT_RIGHT)
         console.print(f"Recorded in {args.record}.")
