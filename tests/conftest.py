@@ -18,6 +18,7 @@ from hypothesis import settings
 from tests import systems
 
 if TYPE_CHECKING:
+    from airflow_resumable.testing.kubernetes.cluster import KubernetesCluster
     from airflow_resumable.testing.spark import SparkCluster
 
 # Before anything imports Airflow, which reads its configuration on import: the tests must neither see nor
@@ -50,6 +51,20 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
     systems.require("java")
     systems.require("pyspark")
     with SparkCluster(tmp_path_factory.mktemp("spark"), recovery="FILESYSTEM") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesCluster]:
+    """A Kubernetes cluster of the test run's own: real API server and controllers, a stand-in for the node.
+
+    Its audit log is what tests count in, so a cluster named by AIRFLOW_RESUMABLE_KUBECONFIG won't do here.
+    """
+    from airflow_resumable.testing.kubernetes.cluster import KubernetesCluster
+
+    if systems.require("kubernetes").name != "kube-apiserver":
+        pytest.skip("a cluster named by AIRFLOW_RESUMABLE_KUBECONFIG shows no audit log to count in")
+    with KubernetesCluster(tmp_path_factory.mktemp("kubernetes")) as running:
         yield running
 
 

@@ -16,6 +16,9 @@ from typing import NamedTuple
 
 import pytest
 
+from airflow_resumable.testing.errors import SystemUnavailable
+from airflow_resumable.testing.kubernetes import programs
+
 REQUIRE_VARIABLE = "AIRFLOW_RESUMABLE_REQUIRE"
 SKIP_PREFIX = "system not here: "
 
@@ -33,10 +36,11 @@ def require(system: str) -> Path:
     """Skip the running test when ``system`` isn't on this machine.
 
     Args:
-        system: ``java`` (17 or newer), ``pyspark`` or ``postgres``.
+        system: ``java`` (17 or newer), ``pyspark``, ``postgres`` or ``kubernetes``.
 
     Returns:
-        The java executable; pyspark's SPARK_HOME; the folder with PostgreSQL's server programs.
+        The java executable; pyspark's SPARK_HOME; the folder with PostgreSQL's server programs; the
+        Kubernetes API server, or the kubeconfig file of a cluster.
 
     Raises:
         ValueError: No such system is known here.
@@ -102,7 +106,17 @@ def _postgres() -> Path | None:
     return None
 
 
+def _kubernetes() -> Path | None:
+    if named := os.environ.get("AIRFLOW_RESUMABLE_KUBECONFIG"):
+        return Path(named)
+    try:
+        return programs.find_programs().api_server
+    except SystemUnavailable:
+        return None
+
+
 SYSTEMS = {
+    "kubernetes": System(_kubernetes, programs.REMEDY),
     "java": System(
         _java,
         f"install Java {_OLDEST_JAVA} or newer (Debian: apt-get install openjdk-17-jdk-headless), or set "

@@ -1,0 +1,148 @@
+# SPDX-FileCopyrightText: 2026 The airflow-resumable authors
+# SPDX-License-Identifier: Apache-2.0
+"""One container of the node stand-in: a process of this host, its log, and its status."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from airflow_resumable.testing.kubernetes.mounts import Mounts
+
+NO_IMAGE = "does-not-exist"
+"""A word in an image's name that makes it one that can't be pulled."""
+
+
+def now() -> str:
+    """Return this moment as Kubernetes spells it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class ContainerRun:
+    """Runs one container, and again where its pod's restart policy says so.
+
+    Args:
+        spec: The container, as in the pod's spec.
+        mounts: Its mounts.
+        folder: Where its log is kept.
+        environment: Its variables, the ones of the node left out.
+    """
+
+    def __init__(
+        self, spec: Mapping[str, Any], mounts: Mounts, folder: Path, environment: Mapping[str, str]
+    ) -> None:
+        self.name: str = spec["name"]
+        self.mounts = mounts
+        self.log = folder / f"{self.name}.log"
+        self.restarts = 0
+        self.process: asyncio.subprocess.Process | None = None
+        self.ended = asyncio.Event()
+        self._spec = spec
+        self._environment = environment
+        self._state: dict[str, Any] = {"waiting": {"reason": "ContainerCreating"}}
+        self._stopping = False
+
+    @property
+    def is_pullable(self) -> bool:
+        """Whether its image can be had."""
+        return NO_IMAGE not in self._spec.get("image", "")
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process runs."""
+        return "running" in self._state
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended, None before that."""
+        ended = self._state.get("terminated")
+        return None if ended is None else int(ended["exitCode"])
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """Its status, as in the pod's."""
+        return {
+            "name": self.name,
+            "image": self._spec.get("image", ""),
+            "imageID": "stand-in",
+            "ready": self.is_running,
+            "started": self.is_running,
+            "restartCount": self.restarts,
+            "containerID": f"process://{self.process.pid}" if self.process else "",
+            "state": self._state,
+        }
+
+    def command(self) -> list[str]:
+        """Return what is run for it."""
+        words = [*(self._spec.get("command") or ()), *(self._spec.get("args") or ())]
+        return [self.mounts.spell(_expand(word, self._environment)) for word in words] or ["true"]
+
+    async def start(self, command: list[str]) -> None:
+        """Start its process."""
+        variables = {**os.environ, **self._environment}
+        environment = {name: self.mounts.spell(value) for name, value in variables.items()}
+        where = self.mounts.spell(self._spec.get("workingDir") or "")
+        with self.log.open("ab") as log:
+            try:
+                self.process = await asyncio.create_subprocess_exec(
+                    *command,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=environment,
+                    cwd=where if where and Path(where).is_dir() else self.log.parent,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                log.write(f"{error}\n".encode())
+                self._end(128, "ContainerCannotRun", now())
+                return
+        self._state = {"running": {"startedAt": now()}}
+
+    async def wait(self) -> None:
+        """Wait for the end of its process."""
+        if self.process is None or not self.is_running:
+            return
+        began = self._state["running"]["startedAt"]
+        code = await self.process.wait()
+        # What it left behind ends with it, as in a container.
+        self.signal(signal.SIGKILL)
+        self._end(code if code >= 0 else 128 - code, "Completed" if code == 0 else "Error", began)
+
+    def fail_to_pull(self) -> None:
+        """Note that its image can't be had."""
+        message = f"image {self._spec.get('image')!r} can't be pulled"
+        self._state = {"waiting": {"reason": "ErrImagePull", "message": message}}
+
+    def stop_for_good(self) -> None:
+        """Never start it again."""
+        self._stopping = True
+
+    def may_restart(self, policy: str) -> bool:
+        """Say whether it is to be started once more."""
+        again = policy == "Always" or (policy == "OnFailure" and self.exit_code != 0)
+        return again and not self._stopping
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to its processes."""
+        if self.process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)
+
+    def _end(self, code: int, reason: str, began: str) -> None:
+        self._state = {
+            "terminated": {"exitCode": code, "reason": reason, "startedAt": began, "finishedAt": now()}
+        }
+
+
+def _expand(word: str, environment: Mapping[str, str]) -> str:
+    # $(NAME), as https://kubernetes.io/docs/tasks/inject-data-application/define-environment-variable-container/
+    for name, value in environment.items():
+        word = word.replace(f"$({name})", value)
+    return word
