@@ -116,7 +116,6 @@ def _kubernetes() -> Path | None:
 
 
 SYSTEMS = {
-    "kubernetes": System(_kubernetes, programs.REMEDY),
     "java": System(
         _java,
         f"install Java {_OLDEST_JAVA} or newer (Debian: apt-get install openjdk-17-jdk-headless), or set "
@@ -124,4 +123,5 @@ SYSTEMS = {
     ),
     "pyspark": System(_pyspark, "install Spark (pip install 'airflow-resumable[spark]')"),
     "postgres": System(_postgres, "install the PostgreSQL server (Debian: apt-get install postgresql)"),
+    "kubernetes": System(_kubernetes, programs.REMEDY),
 }

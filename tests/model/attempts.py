@@ -153,7 +153,7 @@ class Attempt:
             "dag_run": SimpleNamespace(start_date=EPOCH),
             "task_state_store": Store(world.server, self),
         }
-        self.host = job._host = Host(job, job.resumable_capabilities(), world.policy)
+        self.host = job._host = Host(job, job.get_capabilities(), world.policy)
         result = self.host.run(context, unrecorded=lambda: world.laws.break_("ran without a record"))
         world.laws.returned(self, result)
         self.pause("report success")

@@ -81,12 +81,12 @@ def test_a_misspelt_required_system_is_refused(tmp_path: Path) -> None:
     done = _pytest(tmp_path, AIRFLOW_RESUMABLE_REQUIRE="jawa")
 
     assert done.returncode == 4
-    assert "AIRFLOW_RESUMABLE_REQUIRE lists jawa; known: java, pyspark, postgres" in done.stderr
+    assert "AIRFLOW_RESUMABLE_REQUIRE lists jawa; known: java, pyspark, postgres, kubernetes" in done.stderr
 
 
 def test_an_unknown_system_is_an_error() -> None:
     """A test that asks for a system nobody knows is wrong, not skipped."""
-    with pytest.raises(ValueError, match=r"^unknown system 'mainframe'; known: java, pyspark, postgres$"):
+    with pytest.raises(ValueError, match=r"^unknown system 'mainframe'; known: java, pyspark, postgres, kubernetes$"):
         systems.require("mainframe")
 
 

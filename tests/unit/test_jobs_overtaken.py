@@ -74,7 +74,7 @@ def test_a_later_attempts_end_is_no_users_word(
     instance.attempt_killed("mid_poll")
     instance.server_state = "success"
     operator = instance.operator()
-    host = Host(operator, operator.resumable_capabilities(), ResumePolicy())
+    host = Host(operator, operator.get_capabilities(), ResumePolicy())
     attempt = host.prepare(instance.context(operator, 1))
     assert attempt is not None
     attempt.record = attempt.ledger.read()

@@ -242,7 +242,7 @@ def _attempt(adapter: Any, context: Context, record: JobRecord, timeout: float) 
     from airflow_resumable.jobs.host import Host
 
     policy = replace(adapter.resumable_policy(), status_error_budget=timeout)
-    host = Host(adapter, adapter.resumable_capabilities(), policy)
+    host = Host(adapter, adapter.get_capabilities(), policy)
     attempt = host.prepare(context)
     if attempt is None:
         raise CannotBeChecked("Airflow gives this task no task_state_store")

@@ -114,6 +114,9 @@ class JobAdapter(Protocol):
     def get_job_uid(self, external_id: JsonValue, context: Context) -> str | None:
         """Return what tells this job from a later one of the same name."""
 
+    def get_job_url(self, external_id: JsonValue, context: Context) -> str | None:
+        """Return the job's page in the service's own UI, for the extra link "Job"; None where it has none."""
+
     def get_job_spec(self, context: Context) -> Any:
         """Return what makes two jobs the same job; its hash goes on record."""
 
@@ -162,7 +165,10 @@ class JobAdapter(Protocol):
 
     @classmethod
     def resumable_capabilities(cls) -> Capabilities:
-        """Return what this adapter can do."""
+        """Return what adapters of this class can do."""
+
+    def get_capabilities(self) -> Capabilities:
+        """Return what this very adapter can do: an operator may serve several kinds of clusters."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_resumable.jobs import decision, errors, steps
+from airflow_resumable.jobs import decision, errors, link, steps
 from airflow_resumable.jobs.adapter import Capabilities, FoundJob, JobAdapter, Observation
 from airflow_resumable.jobs.crashpoints import reach
 from airflow_resumable.jobs.decision import Facts, decide
@@ -306,6 +306,7 @@ class JobAttempt:
             return
         self.adapter.restore_job(record.external_id, record.location, record.uid, self.context)
         self._restored = True
+        link.show(self)
 
     def take_over(self) -> None:
         """Go on with the job on record, as its owner."""

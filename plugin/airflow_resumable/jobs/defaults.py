@@ -63,6 +63,10 @@ class AdapterDefaults:
             deferrable=has("get_watch_arguments"),
         )
 
+    def get_capabilities(self) -> Capabilities:
+        """Return what this very adapter can do; undefined: what its class can."""
+        return self.resumable_capabilities()
+
     def get_poll_interval(self) -> float:
         """Return the seconds between two looks at a job: the operator's `poll_interval`."""
         return float(self.poll_interval)
@@ -93,6 +97,10 @@ class AdapterDefaults:
 
     def get_job_uid(self, external_id: JsonValue, context: Context) -> str | None:
         """Return what tells this job from a later one of the same name; undefined: None."""
+        return None
+
+    def get_job_url(self, external_id: JsonValue, context: Context) -> str | None:
+        """Return the job's page in the service's own UI; undefined: None."""
         return None
 
     def get_job_spec(self, context: Context) -> Any:

@@ -116,7 +116,7 @@ class ResumableJobMixin(AdapterDefaults, _AirflowMixin):
         if not getattr(own, "_asks_why", False):
             # In a class in front of ours, or put on the class later: out of __init_subclass__'s reach.
             setattr(self, "on_kill", lambda: self._ask_why(own))  # noqa: B010
-        self._resumable_host = Host(self, self.resumable_capabilities(), self.resumable_policy())
+        self._resumable_host = Host(self, self.get_capabilities(), self.resumable_policy())
         return self._resumable_host.run(
             context,
             unrecorded=lambda: self._execute_unrecorded(context),
@@ -206,7 +206,7 @@ class ResumableJobMixin(AdapterDefaults, _AirflowMixin):
             return self._resumable_attempt
         from airflow_resumable.jobs.unrecorded import UnrecordedAttempt
 
-        return UnrecordedAttempt(self, context, self.resumable_policy(), self.resumable_capabilities())
+        return UnrecordedAttempt(self, context, self.resumable_policy(), self.get_capabilities())
 
     def on_kill(self) -> None:
         """Find out why the task is dying, and keep or cancel its job by policy."""
@@ -232,7 +232,7 @@ class ResumableJobMixin(AdapterDefaults, _AirflowMixin):
 
             if not settings.enabled():
                 return False
-            host = Host(self, self.resumable_capabilities(), self.resumable_policy())
+            host = Host(self, self.get_capabilities(), self.resumable_policy())
             if host.prepare(get_current_context()) is None:
                 return False
         except Exception as error:

@@ -8,7 +8,7 @@ import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_resumable.jobs import errors
+from airflow_resumable.jobs import errors, link
 from airflow_resumable.jobs.adapter import SubmitWindow
 from airflow_resumable.jobs.record import ANY_OTHER, JobRecord
 
@@ -235,6 +235,7 @@ class Submission:
         self._id_was_told = True
         attempt.reach("between_key_writes")
         attempt.claim(record)
+        link.show(attempt)
         attempt.reach("after_id")
 
     def settle(self) -> None:

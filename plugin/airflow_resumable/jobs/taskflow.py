@@ -69,7 +69,7 @@ class ExternalJob(AdapterDefaults, ABC):
         attempt: Watched | None = self._host.attempt if self._host else None
         if attempt is None:
             policy = ResumePolicy().filled(configured())
-            attempt = UnrecordedAttempt(self, context, policy, self.resumable_capabilities())
+            attempt = UnrecordedAttempt(self, context, policy, self.get_capabilities())
         poll(attempt, external_id)
 
 
@@ -113,7 +113,7 @@ def resumable_job(
     def unrecorded() -> Any:
         job._host = None
         external_id = job.submit_job(ctx)
-        if job.resumable_capabilities().cancel:
+        if job.get_capabilities().cancel:
             # As an operator that isn't durable does: whatever stops the task ends its job.
             task.on_kill = lambda: job.cancel_job(external_id, ctx)
         job.poll_until_complete(external_id, ctx)
@@ -121,7 +121,7 @@ def resumable_job(
 
     if not settings.enabled():
         return unrecorded()
-    host = job._host = Host(job, job.resumable_capabilities(), filled)
+    host = job._host = Host(job, job.get_capabilities(), filled)
     own = task.on_kill
     # Airflow's signal handler asks the task object, so that is where the job's own answer has to be. It
     # stays there after an error: Airflow calls on_kill after an execution_timeout has left this function.

@@ -159,7 +159,7 @@ class JobTrigger(BaseTrigger):
         context = cast("Context", {"ti": SimpleNamespace(**self.scope), "task": adapter})
         self._looking.enter_context(adapter.looking(context))
         adapter.restore_job(self.job["external_id"], self.job["location"], self.job["uid"], context)
-        return JobService(adapter, context, policy, adapter.resumable_capabilities())
+        return JobService(adapter, context, policy, adapter.get_capabilities())
 
     async def on_kill(self) -> None:
         """Cancel the job if a user has ended the task; called by Airflow 3.3 and later."""

@@ -26,7 +26,7 @@ class DeferralConformance(ConformanceSuite):
         subject = self.make(service, outcome)
         if isinstance(subject, ExternalJob):
             pytest.skip("a @task function can't be deferred")
-        if not subject.resumable_capabilities().deferrable:
+        if not subject.get_capabilities().deferrable:
             pytest.skip("this operator has no get_watch_arguments, so it can't be deferred")
         return tries.defer(subject)
 

@@ -55,7 +55,7 @@ class ConformanceSuite:
         return TaskTries(FileTaskStateStore(tmp_path / "store"))
 
     def _can(self, service: Any) -> Capabilities:
-        can: Capabilities = self.make(service, "runs").resumable_capabilities()
+        can: Capabilities = self.make(service, "runs").get_capabilities()
         return can
 
     def _crash(self, tries: TaskTries, service: Any, outcome: Outcome, point: str) -> None:
