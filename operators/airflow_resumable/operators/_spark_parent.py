@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from airflow_resumable.operators._parent import Provider
 
 TESTED_WITH = ("6.3.4",)
 """Versions of apache-airflow-providers-apache-spark that the tests run against."""
@@ -28,22 +28,4 @@ HOOK_SELF = (
     "_should_track_driver_status",
 )
 
-
-def check(parent: object, names: Sequence[str]) -> None:
-    """Make sure that the installed provider has what is needed of it.
-
-    Args:
-        parent: A class, or an object once it was made.
-        names: The attributes.
-
-    Raises:
-        ImportError: Names what is missing, and the versions that have it.
-    """
-    missing = [name for name in names if not hasattr(parent, name)]
-    if missing:
-        owner = parent.__name__ if isinstance(parent, type) else type(parent).__name__
-        raise ImportError(
-            f"{owner} of the installed apache-airflow-providers-apache-spark has no "
-            f"{', '.join(missing)}, which ResumableSparkSubmitOperator needs; tested with "
-            f"{', '.join(TESTED_WITH)}: install one of these, or a newer airflow-resumable"
-        )
+check = Provider("apache-airflow-providers-apache-spark", TESTED_WITH, "ResumableSparkSubmitOperator").check
