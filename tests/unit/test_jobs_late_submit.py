@@ -26,6 +26,7 @@ from tests.attempts import (
     started,
     until_released,
 )
+from tests.stack.kills import until
 from tests.unit.test_jobs_fencing import ReplacedStore
 
 Meanwhile = Callable[[], object]
@@ -127,7 +128,8 @@ def test_a_service_without_a_family_shows_a_clear_by_the_next_token(
         instance.attempt(try_number=1, store=store)
     newer, late = started(service)
     assert [entry["job"] for entry in requests(service, "cancel")] == [late["job"]]
-    assert live(service) == [newer["job"]]
+    # A cancelled process takes a moment to be gone.
+    until("the late job is gone", lambda: live(service) == [newer["job"]])
 
 
 def test_a_late_job_of_before_a_clear_is_gone_before_the_next_try_submits(

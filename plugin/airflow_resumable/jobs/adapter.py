@@ -117,6 +117,9 @@ class JobAdapter(Protocol):
     def get_job_url(self, external_id: JsonValue, context: Context) -> str | None:
         """Return the job's page in the service's own UI, for the extra link "Job"; None where it has none."""
 
+    def publish_job(self, external_id: JsonValue, context: Context) -> None:
+        """Tell others of the job (XComs that the parent pushes): it is on record, or was taken over."""
+
     def get_job_spec(self, context: Context) -> Any:
         """Return what makes two jobs the same job; its hash goes on record."""
 

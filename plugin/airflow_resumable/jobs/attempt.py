@@ -191,7 +191,10 @@ class JobAttempt:
                         self.claim(self.record)
                     self._swept = self.service.sweep(step, self.mint.family)
                 case steps.Settle():
-                    self._note(step.external_id, self.service.wait_while_stopping(step.external_id))
+                    settled = self.service.wait_while_stopping(step.external_id)
+                    if settled[0] is Observation.MISSING and self.can.missing_is_failure:
+                        settled = (Observation.FAILED, "deleted")
+                    self._note(step.external_id, settled)
                 case steps.Adopt():
                     self._submission.adopt(step)
                     self.live, self._observed = True, {}
@@ -211,6 +214,11 @@ class JobAttempt:
                     if self._watch() is Observation.SUCCEEDED:
                         return self._finish()
                     self._lost()
+
+    @property
+    def token_may_be_contested(self) -> bool:
+        """Whether another attempt, asleep by now, may yet send a submit with the current job's token."""
+        return self.record is not None and self.record.adoptions > 0
 
     @property
     def search_from(self) -> datetime:
@@ -281,7 +289,14 @@ class JobAttempt:
 
     def _read_foreign(self) -> Any:
         value = self.ledger.read_parent()
-        return None if value is None else self.adapter.parent_value_to_id(value)
+        if value is None:
+            return None
+        # The parent's shape may tell less than the id: one that is on record is that one.
+        known = self.record.ids if self.record is not None else ()
+        for external_id in known:
+            if self.adapter.id_to_parent_value(external_id) == value:
+                return external_id
+        return self.adapter.parent_value_to_id(value)
 
     def _note(self, external_id: Any, seen: tuple[Observation, str | None]) -> None:
         self._observed[repr(external_id)] = seen[0]

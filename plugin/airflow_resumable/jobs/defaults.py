@@ -103,6 +103,9 @@ class AdapterDefaults:
         """Return the job's page in the service's own UI; undefined: None."""
         return None
 
+    def publish_job(self, external_id: JsonValue, context: Context) -> None:
+        """Tell others of the job, once it is on record or taken over; undefined: nobody."""
+
     def get_job_spec(self, context: Context) -> Any:
         """Return what makes two jobs the same; undefined: the rendered template fields."""
         return {name: getattr(self, name, None) for name in sorted(getattr(self, "template_fields", ()))}

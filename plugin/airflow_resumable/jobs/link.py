@@ -40,14 +40,20 @@ class JobLink(BaseOperatorLink):
 
 
 def show(attempt: JobAttempt) -> None:
-    """Store the link to an attempt's current job, unless that is stored already.
+    """Let the adapter tell others of an attempt's current job, and store the link to it.
 
-    A link that can't be had is said in the log and changes nothing: the job counts.
+    What fails here is said in the log and changes nothing: the job counts.
     """
     adapter = attempt.adapter
+    if attempt.external_id is None:
+        return
+    try:
+        adapter.publish_job(attempt.external_id, attempt.context)
+    except Exception:
+        _log.exception("job %r could not be told to others; it goes on", attempt.external_id)
     links = getattr(adapter, "operator_extra_links", ())
     link = next((one for one in links if isinstance(one, JobLink)), None)
-    if link is None or attempt.external_id is None:
+    if link is None:
         return
     try:
         url = adapter.get_job_url(attempt.external_id, attempt.context)

@@ -123,7 +123,8 @@ class Submission:
         attempt.forget_last()
         attempt.reach("before_intent")
         if step.same_token and old is not None:
-            record = old
+            # Whoever has sent it before may only be asleep.
+            record = old.with_(adoptions=old.adoptions + 1)
         else:
             if old is not None and attempt.ledger.read_parent() is not None:
                 attempt.ledger.check_owner()

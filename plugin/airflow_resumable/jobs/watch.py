@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tenacity import RetryCallState, wait_random_exponential
@@ -145,8 +146,16 @@ class Watched(Protocol):
         """Look at the job."""
 
 
-def poll(attempt: Watched, external_id: Any) -> None:
+def poll(attempt: Watched, external_id: Any, pause: Callable[[str | None], None] | None = None) -> str | None:
     """Look at a job every `get_poll_interval` seconds until it has ended or the service lost it.
+
+    Args:
+        attempt: The attempt.
+        external_id: The job.
+        pause: Takes the place of the pause between two looks; is told the last status.
+
+    Returns:
+        The last status, None when the service has lost the job.
 
     Raises:
         JobNotSettled: It was stopping, or in a state that nobody has heard of, for too long.
@@ -155,9 +164,12 @@ def poll(attempt: Watched, external_id: Any) -> None:
     while True:
         seen, raw = attempt.observe(external_id)
         if not seen.is_live:
-            return
+            return raw
         settling.check(seen, raw, time.monotonic())
-        time.sleep(attempt.adapter.get_poll_interval())
+        if pause is not None:
+            pause(raw)
+        else:
+            time.sleep(attempt.adapter.get_poll_interval())
 
 
 def _backoff(failures: int) -> float:

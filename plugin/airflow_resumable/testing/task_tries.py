@@ -84,6 +84,7 @@ class TaskTries:
             "ti": ti,
             "task_instance": ti,
             "task": subject,
+            "dag": SimpleNamespace(dag_id="dag"),
             "dag_run": SimpleNamespace(start_date=self._started, run_id=self.run_id, conf={}),
             "run_id": self.run_id,
             "logical_date": self._started,

@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-import socket
-import socketserver
 import ssl
 import threading
+from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ _STATUS = {
     "unauthorized": (401, "Unauthorized", "Unauthorized"),
 }
 _CHUNK = 1 << 16
+_BROKEN = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError)
 
 
 @dataclass(slots=True)
@@ -40,7 +41,8 @@ class FaultProxy:
 
     Args:
         port: Where the API server listens.
-        certificate, key: The API server's; the proxy shows the same.
+        certificate: The API server's; the proxy shows the same.
+        key: Its key.
     """
 
     def __init__(self, port: int, certificate: Path, key: Path) -> None:
@@ -50,24 +52,17 @@ class FaultProxy:
         self._to_server = ssl.create_default_context(cafile=str(certificate))
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)
-        proxy = self
-
-        class Handler(socketserver.BaseRequestHandler):
-            def handle(self) -> None:
-                with suppress(OSError, ValueError):
-                    proxy._serve(context.wrap_socket(self.request, server_side=True))
-
-        class Server(socketserver.ThreadingTCPServer):
-            daemon_threads = True
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="fault-proxy", daemon=True)
+        # One thread for both ways of a connection: two may not use a TLS socket at once.
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
         self._thread.start()
+        start = asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=context)
+        self._server = asyncio.run_coroutine_threadsafe(start, self._loop).result(30)
 
     @property
     def url(self) -> str:
         """Base URL, for `KubernetesCluster.kubeconfig`."""
-        return f"https://127.0.0.1:{self._server.server_address[1]}"
+        return f"https://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def fail(self, fault: Fault, method: str, path: str, times: int = 1) -> Callable[[], int]:
         """Spoil the next requests of a kind.
@@ -93,42 +88,53 @@ class FaultProxy:
             self._rules.clear()
 
     def close(self) -> None:
-        """Stop listening."""
-        self._server.shutdown()
-        self._server.server_close()
+        """Stop listening and break every connection."""
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(30)
+        self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)
+        self._loop.close()
 
-    def _serve(self, client: ssl.SSLSocket) -> None:
-        with client:
-            self._pass_on(client)
+    async def _stop(self) -> None:
+        self._server.close()
+        own = asyncio.current_task()
+        # A connection that is being accepted makes its task a moment later.
+        while others := [task for task in asyncio.all_tasks() if task is not own]:
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+            await asyncio.sleep(0)
 
-    def _pass_on(self, client: ssl.SSLSocket) -> None:
-        head, rest = _read_head(client)
-        if not head:
-            return
+    async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        try:
+            with suppress(*_BROKEN):
+                await self._pass_on(reader, writer)
+        finally:
+            writer.close()
+
+    async def _pass_on(self, reader: StreamReader, writer: StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
         method, target, _ = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ", 2)
+        length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+        body = await reader.readexactly(int(length[1])) if length else b""
         rule = self._rule_for(method, target)
         if rule is not None and rule.fault != "lost_reply":
-            _read_body(client, head, rest)
-            _answer(client, rule.fault)
+            writer.write(_answer(rule.fault))
+            await writer.drain()
             return
-        with (
-            socket.create_connection(("127.0.0.1", self._upstream)) as plain,
-            self._to_server.wrap_socket(plain, server_hostname="127.0.0.1") as server,
-        ):
-            server.sendall(_one_request(head) + rest)
+        from_server, to_server = await asyncio.open_connection(
+            "127.0.0.1", self._upstream, ssl=self._to_server, server_hostname="127.0.0.1"
+        )
+        try:
+            to_server.write(_one_request(head) + body)
             if rule is not None:
-                body = _read_body(client, head, rest)
-                server.sendall(body[len(rest) :])
                 # Until the server is done: the request has been served.
-                server.recv(_CHUNK)
+                await from_server.read(_CHUNK)
                 return
-            upward = threading.Thread(target=_copy, args=(client, server), daemon=True)
-            upward.start()
-            _copy(server, client)
-            with suppress(OSError):
-                client.shutdown(socket.SHUT_RDWR)
-            upward.join(5)
+            upward = asyncio.create_task(_copy(reader, to_server))
+            await _copy(from_server, writer)
+            upward.cancel()
+        finally:
+            to_server.close()
 
     def _rule_for(self, method: str, target: str) -> _Rule | None:
         with self._lock:
@@ -140,28 +146,6 @@ class FaultProxy:
         return None
 
 
-def _read_head(client: ssl.SSLSocket) -> tuple[bytes, bytes]:
-    data = b""
-    while b"\r\n\r\n" not in data:
-        chunk = client.recv(_CHUNK)
-        if not chunk:
-            return b"", b""
-        data += chunk
-    head, _, rest = data.partition(b"\r\n\r\n")
-    return head + b"\r\n\r\n", rest
-
-
-def _read_body(client: ssl.SSLSocket, head: bytes, rest: bytes) -> bytes:
-    found = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
-    length = int(found[1]) if found else 0
-    while len(rest) < length:
-        chunk = client.recv(_CHUNK)
-        if not chunk:
-            break
-        rest += chunk
-    return rest
-
-
 def _one_request(head: bytes) -> bytes:
     # One request a connection, so that each is looked at; an upgrade keeps the connection as it is.
     if re.search(rb"(?i)\r\nupgrade:", head):
@@ -170,7 +154,7 @@ def _one_request(head: bytes) -> bytes:
     return without.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1)
 
 
-def _answer(client: ssl.SSLSocket, fault: str) -> None:
+def _answer(fault: str) -> bytes:
     code, phrase, reason = _STATUS[fault]
     status = {
         "kind": "Status",
@@ -185,10 +169,11 @@ def _answer(client: ssl.SSLSocket, fault: str) -> None:
         f"HTTP/1.1 {code} {phrase}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
-    client.sendall(head.encode() + body)
+    return head.encode() + body
 
 
-def _copy(source: socket.socket, target: socket.socket) -> None:
-    with suppress(OSError):
-        while chunk := source.recv(_CHUNK):
-            target.sendall(chunk)
+async def _copy(source: StreamReader, target: StreamWriter) -> None:
+    with suppress(*_BROKEN):
+        while chunk := await source.read(_CHUNK):
+            target.write(chunk)
+            await target.drain()
