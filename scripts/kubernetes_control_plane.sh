@@ -61,12 +61,20 @@ missing=()
 for program in rsync jq make git; do command -v $program >/dev/null || missing+=($program); done
 [ ${#missing[@]} -eq 0 ] || install "${missing[@]}"
 
+# What a killed run left.
+rm -rf "$folder"/build-??????
 work=$(mktemp -d "$folder/build-XXXXXX")
 trap 'rm -rf "$work"' EXIT
 cd "$work"
 
 # The source package, by the mirror that this machine takes its programs from.
-site=$(apt-get indextargets --format '$(RELEASE) $(SITE)' 'Created-By: Packages' | sed -n 's/^bookworm //p' | head -n 1)
+mirror() { apt-get indextargets --format '$(RELEASE) $(SITE)' 'Created-By: Packages' | sed -n 's/^bookworm //p' | head -n 1; }
+site=$(mirror)
+if [ -z "$site" ] && [ "$(id -u)" -eq 0 ]; then
+	# Only lists that have been fetched are shown.
+	apt-get update -q
+	site=$(mirror)
+fi
 [ -n "$site" ] || fail "no source of Debian 12 (bookworm) in this machine's apt; elsewhere name a cluster: AIRFLOW_RESUMABLE_KUBECONFIG"
 key=/usr/share/keyrings/debian-archive-keyring.gpg
 [ -e $key ] || fail "no $key: install debian-archive-keyring"

@@ -64,7 +64,10 @@ def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesC
 
     if systems.require("kubernetes").name != "kube-apiserver":
         pytest.skip("a cluster named by AIRFLOW_RESUMABLE_KUBECONFIG shows no audit log to count in")
-    with KubernetesCluster(tmp_path_factory.mktemp("kubernetes")) as running:
+    # What Spark's images have at a place of their own.
+    home = systems.find("pyspark")
+    environment = {"SPARK_HOME": str(home)} if home else {}
+    with KubernetesCluster(tmp_path_factory.mktemp("kubernetes"), environment=environment) as running:
         yield running
 
 

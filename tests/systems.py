@@ -50,7 +50,7 @@ def require(system: str) -> Path:
     """
     if system not in SYSTEMS:
         raise ValueError(f"unknown system {system!r}; known: {', '.join(SYSTEMS)}")
-    place = _find(system)
+    place = find(system)
     if place is not None:
         return place
     reason = f"{system}: {SYSTEMS[system].remedy}"
@@ -72,7 +72,8 @@ def must_be_here() -> frozenset[str]:
 
 
 @functools.cache
-def _find(system: str) -> Path | None:
+def find(system: str) -> Path | None:
+    """Return where a system is, None when it isn't here; see `require`."""
     return SYSTEMS[system].find()
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,9 @@ class Audit:
 
     def __init__(self, file: Path) -> None:
         self._file = file
+        self._read = 0
+        self._known: list[Request] = []
+        self._reading = threading.Lock()
 
     def requests(
         self,
@@ -125,11 +129,16 @@ class Audit:
         return len(self.requests(verb, resource, namespace, **more))
 
     def _all(self) -> list[Request]:
-        if not self._file.exists():
-            return []
-        with self._file.open(encoding="utf-8") as lines:
-            # The last line may be half written.
-            return [_request(json.loads(line)) for line in lines if line.endswith("\n")]
+        with self._reading:
+            if self._file.exists():
+                with self._file.open("rb") as log:
+                    log.seek(self._read)
+                    for line in log:
+                        # The last line may be half written.
+                        if line.endswith(b"\n"):
+                            self._known.append(_request(json.loads(line)))
+                            self._read += len(line)
+            return list(self._known)
 
 
 def _request(event: dict[str, Any]) -> Request:

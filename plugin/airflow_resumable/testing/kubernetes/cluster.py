@@ -14,11 +14,13 @@ import sys
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import httpx
+import psutil
 
 from airflow_resumable.testing.errors import StackError
 from airflow_resumable.testing.kubernetes.audit import POLICY, Audit
@@ -48,6 +50,10 @@ class KubernetesCluster:
         start_timeout: Seconds until it must be ready.
         environment: More variables for the containers' processes (``SPARK_HOME`` for Spark's driver).
 
+    Attributes:
+        audit: The API server's audit log.
+        ports: The port of each part.
+
     Raises:
         SystemUnavailable: The programs aren't here; one line that says how to get them.
         StackError: A part of it died or wasn't ready in time, with the end of its log.
@@ -70,6 +76,7 @@ class KubernetesCluster:
         self._http: httpx.Client | None = None
         self._pki = self.work_dir / "pki"
         self._proxies: list[FaultProxy] = []
+        self.audit = Audit(self.work_dir / "audit.log")
 
     @property
     def url(self) -> str:
@@ -80,11 +87,6 @@ class KubernetesCluster:
     def certificate(self) -> Path:
         """The API server's certificate, which signs itself."""
         return self._pki / "apiserver.crt"
-
-    @property
-    def audit(self) -> Audit:
-        """The API server's audit log."""
-        return Audit(self.work_dir / "audit.log")
 
     def __enter__(self) -> Self:
         """Start it and wait until it runs pods."""
@@ -258,6 +260,24 @@ class KubernetesCluster:
         self._start_api_server(find_programs())
         self._await("kube-apiserver", self._is_ready)
 
+    def reboot_node(self) -> None:
+        """Kill the node and every container, and start the node again: pods that ran have failed then."""
+        self.kill("node")
+        parts = {part.pid for part in self._parts.values()}
+        for process in self.processes():
+            if process.pid not in parts:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+        self._start_node()
+        self._await("node", self._node_answers)
+
+    def _node_answers(self) -> bool:
+        try:
+            self._node("POST", "resume")
+        except httpx.HTTPError:
+            return False
+        return True
+
     def _http_or_fail(self) -> httpx.Client:
         assert self._http is not None
         return self._http
@@ -304,18 +324,21 @@ class KubernetesCluster:
             "--secure-port=0",
             f"--port={ports['controllers']}",
         )
+        self._start_node()
+        self._await("node", self._has_node)
+
+    def _start_node(self) -> None:
         self._run(
             "node",
             Path(sys.executable),
             "-m",
             "airflow_resumable.testing.kubernetes.node",
             str(self.kubeconfig(NODE)),
-            str(ports["node"]),
+            str(self.ports["node"]),
             str(self._pki),
             str(self.work_dir / "pods"),
             env={**os.environ, **self._environment},
         )
-        self._await("node", self._has_node)
 
     def _start_api_server(self, programs: Programs) -> None:
         policy = self.work_dir / "audit-policy.yaml"

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
 import os
 import signal
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ from airflow_resumable.testing.kubernetes.mounts import Mounts
 
 NO_IMAGE = "does-not-exist"
 """A word in an image's name that makes it one that can't be pulled."""
+
+_LOOK_EVERY = 0.05
 
 
 def now() -> str:
@@ -46,7 +49,11 @@ class ContainerRun:
         self._spec = spec
         self._environment = environment
         self._state: dict[str, Any] = {"waiting": {"reason": "ContainerCreating"}}
+        self._last_state: dict[str, Any] = {}
         self._stopping = False
+        # How long the log was, and when: a kubelet stamps each line as it is written.
+        self._lengths: list[int] = []
+        self._stamps: list[datetime] = []
 
     @property
     def is_pullable(self) -> bool:
@@ -57,6 +64,16 @@ class ContainerRun:
     def is_running(self) -> bool:
         """Whether its process runs."""
         return "running" in self._state
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it is never to be started again."""
+        return self._stopping
+
+    @property
+    def has_started(self) -> bool:
+        """Whether its process has run, or runs."""
+        return "waiting" not in self._state or bool(self._last_state)
 
     @property
     def exit_code(self) -> int | None:
@@ -76,6 +93,7 @@ class ContainerRun:
             "restartCount": self.restarts,
             "containerID": f"process://{self.process.pid}" if self.process else "",
             "state": self._state,
+            "lastState": self._last_state,
         }
 
     def command(self) -> list[str]:
@@ -110,7 +128,12 @@ class ContainerRun:
         if self.process is None or not self.is_running:
             return
         began = self._state["running"]["startedAt"]
-        code = await self.process.wait()
+        ended = asyncio.create_task(self.process.wait())
+        while not ended.done():
+            self.look_at_log()
+            await asyncio.wait([ended], timeout=_LOOK_EVERY)
+        self.look_at_log()
+        code = ended.result()
         # What it left behind ends with it, as in a container.
         self.signal(signal.SIGKILL)
         self._end(code if code >= 0 else 128 - code, "Completed" if code == 0 else "Error", began)
@@ -119,6 +142,28 @@ class ContainerRun:
         """Note that its image can't be had."""
         message = f"image {self._spec.get('image')!r} can't be pulled"
         self._state = {"waiting": {"reason": "ErrImagePull", "message": message}}
+
+    def lose(self) -> None:
+        """Note that its process ended while nobody looked."""
+        self._end(137, "ContainerStatusUnknown", now())
+
+    def back_off(self) -> None:
+        """Wait to be started again."""
+        message = "back-off restarting failed container"
+        self._last_state = self._state
+        self._state = {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
+
+    def look_at_log(self) -> None:
+        """Note when the log has grown."""
+        size = self.log.stat().st_size if self.log.exists() else 0
+        if size > (self._lengths[-1] if self._lengths else 0):
+            self._lengths.append(size)
+            self._stamps.append(datetime.now(UTC))
+
+    def written_at(self, offset: int) -> datetime:
+        """Return when the byte at this place of the log was written."""
+        self.look_at_log()
+        return self._stamps[min(bisect.bisect_right(self._lengths, offset), len(self._stamps) - 1)]
 
     def stop_for_good(self) -> None:
         """Never start it again."""

@@ -4,8 +4,9 @@
 
 A container of the node stand-in is a plain process of this host, so a volume's mount path is no path there.
 Wherever a mount path appears in a command, an argument, a variable or what is typed into an exec, the
-volume's real folder is put in its place. And the one command that asks for a container's own processes, with
-which the Kubernetes provider ends its XCom sidecar, is given that container's process instead.
+volume's real folder is put in its place. And the two commands that ask for a container's own processes, with
+which the Kubernetes provider ends its XCom sidecar, are given that container's process instead: here they
+would find every shell of the host.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 # https://github.com/apache/airflow/blob/main/providers/cncf/kubernetes/src/airflow/providers/cncf/kubernetes/utils/pod_manager.py
 _OWN_SHELLS = re.compile(r"\$\(pgrep -u \$\(id -u\) -f 'sh'\)")
+_OWN_PROCESSES = "/proc/[0-9]*/"
 
 
 class Mounts:
@@ -53,4 +55,4 @@ class Mounts:
             text: The input.
             pid: The container's process.
         """
-        return _OWN_SHELLS.sub(str(pid), self.spell(text))
+        return _OWN_SHELLS.sub(str(pid), self.spell(text)).replace(_OWN_PROCESSES, f"/proc/{pid}/")

@@ -135,7 +135,13 @@ class Node:
             await self._bind(pod)
         elif pod["spec"]["nodeName"] == NAME:
             run = self.runs[meta["uid"]] = PodRun(self.api, pod, self._folder / meta["uid"])
-            self._spawn(run.run())
+            # A pod that has a start already ran on this node before it was started again.
+            if meta.get("deletionTimestamp"):
+                self._spawn(run.remove())
+            elif not pod["status"].get("startTime"):
+                self._spawn(run.run())
+            elif pod["status"].get("phase") not in ("Succeeded", "Failed"):
+                self._spawn(run.lose())
 
     async def _bind(self, pod: dict[str, Any]) -> None:
         meta = pod["metadata"]

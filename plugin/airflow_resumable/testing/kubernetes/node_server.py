@@ -11,10 +11,9 @@ import asyncio
 import json
 import os
 import signal
-from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -45,10 +44,7 @@ def make_app(node: Node) -> Starlette:
         if one is None or not one.log.exists():
             name = request.path_params["container"]
             return PlainTextResponse(f"container {name!r} has no log (yet)", status_code=400)
-        query = request.query_params
-        tail = int(query["tailLines"]) if "tailLines" in query else None
-        lines = _lines(one, query.get("follow") == "true", query.get("timestamps") == "true", tail)
-        return StreamingResponse(lines, media_type="text/plain")
+        return StreamingResponse(_lines(one, request.query_params), media_type="text/plain")
 
     async def execute(socket: WebSocket) -> None:
         one = container_of(socket)
@@ -80,30 +76,39 @@ def make_app(node: Node) -> Starlette:
     )
 
 
-async def _lines(one: ContainerRun, follow: bool, timestamps: bool, tail: int | None) -> AsyncIterator[bytes]:
-    def stamped(line: bytes) -> bytes:
-        # The log has none of its own; what a reader sees is when the line was read.
-        stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z ").encode() if timestamps else b""
-        return stamp + line
+async def _lines(one: ContainerRun, query: Mapping[str, str]) -> AsyncIterator[bytes]:
+    # https://kubernetes.io/docs/reference/generated/kubernetes-api/v1.20/#read-log-pod-v1-core
+    follow, timestamps = (query.get(name) == "true" for name in ("follow", "timestamps"))
+    since = None
+    if "sinceTime" in query:
+        since = datetime.fromisoformat(query["sinceTime"])
+    elif "sinceSeconds" in query:
+        since = datetime.now(UTC) - timedelta(seconds=int(query["sinceSeconds"]))
+
+    def stamped(line: bytes, offset: int) -> bytes:
+        written = one.written_at(offset)
+        if since is not None and written < since:
+            return b""
+        return written.strftime("%Y-%m-%dT%H:%M:%S.%f000Z ").encode() + line if timestamps else line
 
     with one.log.open("rb") as log:
-        if tail is not None:
-            for line in deque(log, maxlen=tail):
-                yield stamped(line)
-        part = b""
+        if "tailLines" in query:
+            lines = log.readlines()
+            log.seek(sum(map(len, lines[: max(0, len(lines) - int(query["tailLines"]))])))
+        offset, part = log.tell(), b""
         while True:
             # Asked before the read, so that what was written before the end is read.
             over = one.ended.is_set() or not follow
             while line := log.readline():
                 part += line
                 if part.endswith(b"\n"):
-                    yield stamped(part)
-                    part = b""
+                    yield stamped(part, offset)
+                    offset, part = offset + len(part), b""
             if over:
                 break
             await asyncio.sleep(_LOOK_EVERY)
         if part:
-            yield stamped(part)
+            yield stamped(part, offset)
 
 
 async def _execute(socket: WebSocket, one: ContainerRun, command: list[str]) -> None:

@@ -56,7 +56,7 @@ class PodRun:
         self._policy: str = spec.get("restartPolicy", "Always")
         self._began = now()
         self._over: dict[str, Any] | None = None
-        self._deleting: asyncio.Task[None] | None = None
+        self._grace: int | None = None
         self._gone = False
         self._telling = asyncio.Lock()
         (folder / "volumes").mkdir(parents=True, exist_ok=True)
@@ -81,11 +81,20 @@ class PodRun:
 
     async def delete(self, grace: int) -> None:
         """End its processes as a kubelet does when the pod is being deleted, then remove it."""
-        if self._deleting is not None:
+        if self._grace is not None:
+            if grace < self._grace:
+                # Deleted once more, with less time.
+                self._grace = grace
+                await asyncio.sleep(grace)
+                self._signal(signal.SIGKILL)
             return
-        self._deleting = asyncio.current_task()
+        self._grace = grace
         await self._stop(grace)
         await self._tell()
+        await self.remove()
+
+    async def remove(self) -> None:
+        """Take it off the API server, as a kubelet does when its processes have ended."""
         path = f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": self._uid}}
         answer = await self._api.request("DELETE", path, content=json.dumps(body))
@@ -98,23 +107,33 @@ class PodRun:
         await self._stop(0)
         await self._tell()
 
+    async def lose(self) -> None:
+        """Tell of a pod that ran before the node was started again."""
+        if self._policy != "Never":
+            await self.run()
+            return
+        for one in (*self._first, *self.containers):
+            one.lose()
+            one.ended.set()
+        await self._tell()
+
     def vanish(self) -> None:
         """Kill what is left of a pod that is gone from the API server."""
         self._gone = True
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
         for one in (*self._first, *self.containers):
             one.stop_for_good()
-            one.signal(signal.SIGKILL)
+            one.signal(number)
 
     async def _stop(self, grace: int) -> None:
         containers = [*self._first, *self.containers]
-        for one in containers:
-            one.stop_for_good()
-            one.signal(signal.SIGTERM)
+        self._signal(signal.SIGTERM)
         waits = [asyncio.create_task(one.process.wait()) for one in containers if one.process]
         if waits:
             await asyncio.wait(waits, timeout=grace)
-        for one in containers:
-            one.signal(signal.SIGKILL)
+        self._signal(signal.SIGKILL)
         await asyncio.gather(*waits)
         # Who waits for the process writes its end.
         await asyncio.gather(*(one.ended.wait() for one in containers if one.process))
@@ -145,12 +164,16 @@ class PodRun:
             if "configMap" in volume:
                 # A kubelet waits too: Spark makes the pod before the map.
                 while (data := await self._config_map(volume["configMap"]["name"])) is None:
-                    if self._gone or self._deleting:
+                    if self._is_leaving:
                         return False
                     await asyncio.sleep(_CONFIG_MAP_EVERY)
                 for name, text in data.items():
                     (place / name).write_text(text, encoding="utf-8")
-        return not (self._gone or self._deleting)
+        return not self._is_leaving
+
+    @property
+    def _is_leaving(self) -> bool:
+        return self._gone or self._grace is not None
 
     async def _config_map(self, name: str) -> dict[str, str] | None:
         path = f"/api/v1/namespaces/{self.namespace}/configmaps/{name}"
@@ -166,14 +189,16 @@ class PodRun:
             one.ended.set()
             return
         try:
-            while True:
+            while not one.is_stopping:
                 await one.start(self._command(one))
                 await self._tell()
                 await one.wait()
                 if not one.may_restart(self._policy):
                     return
-                one.restarts += 1
+                one.back_off()
+                await self._tell()
                 await asyncio.sleep(_RESTART_AFTER)
+                one.restarts += 1
         finally:
             one.ended.set()
             await self._tell()
@@ -227,5 +252,4 @@ class PodRun:
             if any(one.may_restart(self._policy) for one in self.containers):
                 return "Running"
             return "Failed" if any(codes) else "Succeeded"
-        started = any(one.is_running or one.exit_code is not None for one in self.containers)
-        return "Running" if started else "Pending"
+        return "Running" if any(one.has_started for one in self.containers) else "Pending"

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Fault = Literal["unavailable", "lost_reply", "denied", "unauthorized"]
+Fault = Literal["unavailable", "busy", "lost_reply", "denied", "unauthorized"]
 
 _STATUS = {
+    "busy": (429, "Too Many Requests", "TooManyRequests"),
     "unavailable": (503, "Service Unavailable", "ServiceUnavailable"),
     "denied": (403, "Forbidden", "Forbidden"),
     "unauthorized": (401, "Unauthorized", "Unauthorized"),
@@ -29,11 +30,42 @@ _BROKEN = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, Valu
 
 @dataclass(slots=True)
 class _Rule:
-    fault: Fault
+    fault: Fault | None
     method: str
     path: re.Pattern[str]
     left: int
     hit: int = 0
+    held: Held | None = None
+
+
+class Held:
+    """A request that waits in the proxy.
+
+    Args:
+        loop: The proxy's.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._arrived = threading.Event()
+        self._go = asyncio.Event()
+
+    def wait(self, timeout: float = 30.0) -> None:
+        """Wait until the request is there.
+
+        Raises:
+            TimeoutError: It doesn't come.
+        """
+        if not self._arrived.wait(timeout):
+            raise TimeoutError(f"no such request within {timeout} s")
+
+    def release(self) -> None:
+        """Let it go on to the API server."""
+        self._loop.call_soon_threadsafe(self._go.set)
+
+    async def _stay(self) -> None:
+        self._arrived.set()
+        await self._go.wait()
 
 
 class FaultProxy:
@@ -68,7 +100,8 @@ class FaultProxy:
         """Spoil the next requests of a kind.
 
         Args:
-            fault: ``unavailable`` (503), ``denied`` (403), ``unauthorized`` (401): nothing is passed on;
+            fault: ``unavailable`` (503), ``busy`` (429), ``denied`` (403), ``unauthorized`` (401): nothing
+                is passed on;
                 ``lost_reply``: it is, and the connection breaks before the answer.
             method: The HTTP method.
             path: A regular expression that is searched in path and query.
@@ -82,10 +115,25 @@ class FaultProxy:
             self._rules.append(rule)
         return lambda: rule.hit
 
-    def heal(self) -> None:
-        """Spoil nothing more."""
+    def hold(self, method: str, path: str) -> Held:
+        """Keep the next request of a kind from the API server until it is released.
+
+        Args:
+            method: As for `fail`.
+            path: Likewise.
+        """
+        held = Held(self._loop)
         with self._lock:
-            self._rules.clear()
+            self._rules.append(_Rule(None, method, re.compile(path), 1, held=held))
+        return held
+
+    def heal(self) -> None:
+        """Spoil nothing more, and release what is held."""
+        with self._lock:
+            rules, self._rules = self._rules, []
+        for rule in rules:
+            if rule.held is not None:
+                rule.held.release()
 
     def close(self) -> None:
         """Stop listening and break every connection."""
@@ -117,7 +165,10 @@ class FaultProxy:
         length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
         body = await reader.readexactly(int(length[1])) if length else b""
         rule = self._rule_for(method, target)
-        if rule is not None and rule.fault != "lost_reply":
+        if rule is not None and rule.held is not None:
+            await rule.held._stay()
+            rule = None
+        if rule is not None and rule.fault is not None and rule.fault != "lost_reply":
             writer.write(_answer(rule.fault))
             await writer.drain()
             return
