@@ -25,7 +25,13 @@ POD_MANAGER = (
     "fetch_requested_container_logs",
     "fetch_requested_init_container_logs",
 )
-JOB_OPERATOR = ("build_job_request_obj", "get_pods", "job_client")
+JOB_OPERATOR = (
+    "_get_ti_pod_labels",
+    "_set_name",
+    "build_job_request_obj",
+    "job_client",
+    "post_complete_action",
+)
 
 check = Provider(
     "apache-airflow-providers-cncf-kubernetes",

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from airflow_resumable.operators._kubernetes_job import ResumableKubernetesJobOperator
 from airflow_resumable.operators._kubernetes_pod import ResumableKubernetesPodOperator
 
-__all__ = ["ResumableKubernetesPodOperator"]
+__all__ = ["ResumableKubernetesJobOperator", "ResumableKubernetesPodOperator"]
