@@ -1,0 +1,197 @@
+# SPDX-FileCopyrightText: 2026 The airflow-resumable authors
+# SPDX-License-Identifier: Apache-2.0
+"""What an operation runs, as one plan: of SQL text, or of what a function builds.
+
+`SparkSession.sql` sends a request of its own for each statement, and a second one for the rows; a
+`DataFrameWriter` sends one when it is told to save. Here nothing is sent while a plan is made: a statement
+becomes a relation, which the server runs once, a command among them too, and the one write that a function
+makes is caught and becomes the plan.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+from unittest import mock
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", FutureWarning)
+    import pyspark.sql.connect.proto as pb
+    from pyspark.sql.connect.client.core import DefaultChannelBuilder, SparkConnectClient
+    from pyspark.sql.connect.dataframe import DataFrame
+    from pyspark.sql.connect.session import SparkSession
+
+Message: Any = import_module("google.protobuf.message").Message
+
+Build = Callable[..., Any]
+
+
+def of_sql(sql: str, rows: int) -> pb.Plan:
+    """Return the plan of one statement.
+
+    Args:
+        sql: The statement.
+        rows: How many rows it may give, at most.
+    """
+    relation = pb.Relation()
+    relation.sql.query = sql
+    return _of_relation(relation, rows)
+
+
+def of_build(build: Build, arguments: Mapping[str, Any], url: str, user_id: str, rows: int) -> pb.Plan:
+    """Return the plan of what a function builds: the DataFrame it returns, or the one write it makes.
+
+    Args:
+        build: Gets a Spark session and `arguments`.
+        arguments: Keyword arguments.
+        url: The server, which is asked where a plan needs it (the columns of a table).
+        user_id: The user.
+        rows: As for `of_sql`.
+
+    Raises:
+        ValueError, TypeError: The function runs more than one thing, or nothing; says what to return.
+    """
+    session = _Session(url, user_id)
+    client = session.client
+    try:
+        with _remote():
+            built = build(session, **arguments)
+            if client.writes and built is not None:
+                raise ValueError(
+                    "build wrote a DataFrame and returned another value; an operation is one thing: return "
+                    "None after the write, or don't write"
+                )
+            if len(client.writes) > 1:
+                raise ValueError(
+                    f"build made {len(client.writes)} writes; an operation is one: make a task of each"
+                )
+            if client.writes:
+                plan = pb.Plan(command=client.writes[0])
+            elif isinstance(built, DataFrame):
+                plan = _of_relation(built._plan.plan(client), rows)
+            else:
+                raise TypeError(
+                    f"build returned {built!r}; return a DataFrame of the session it was given, or write one"
+                )
+    finally:
+        client.close()
+    client.check_statements(plan)
+    return plan
+
+
+def digest(plan: pb.Plan) -> str:
+    """Return a hash of a plan that is the same in each process that makes the same plan.
+
+    pyspark numbers the parts of plans through a process's life and notes the lines of code they come from.
+    """
+    copy = pb.Plan()
+    copy.CopyFrom(plan)
+    _settle(copy, {})
+    return hashlib.sha256(copy.SerializeToString(deterministic=True)).hexdigest()
+
+
+def _settle(message: Any, numbers: dict[int, int]) -> None:
+    for field, value in message.ListFields():
+        if field.name in ("origin", "source_info") and field.message_type is not None:
+            message.ClearField(field.name)
+        elif field.name == "plan_id":
+            setattr(message, field.name, numbers.setdefault(value, len(numbers) + 1))
+        elif field.message_type is None:
+            continue
+        elif field.message_type.GetOptions().map_entry:
+            if field.message_type.fields_by_name["value"].message_type is not None:
+                for key in sorted(value):
+                    _settle(value[key], numbers)
+        elif isinstance(value, Message):
+            _settle(value, numbers)
+        else:
+            for one in value:
+                _settle(one, numbers)
+
+
+def _of_relation(relation: pb.Relation, rows: int) -> pb.Plan:
+    plan = pb.Plan()
+    # One more than wanted, to know whether there was more.
+    plan.root.limit.limit = rows + 1
+    plan.root.limit.input.CopyFrom(relation)
+    return plan
+
+
+@contextmanager
+def _remote() -> Iterator[None]:
+    # By this pyspark's functions know that they belong to Connect, in a package that has both kinds.
+    with mock.patch.dict(os.environ, {"SPARK_CONNECT_MODE_ENABLED": "1"}):
+        yield
+
+
+class _Client(SparkConnectClient):
+    """Makes plans, asks the server for their schemas, and runs nothing."""
+
+    def __init__(self, url: str, user_id: str) -> None:
+        super().__init__(DefaultChannelBuilder(url), user_id=user_id)
+        self.writes: list[pb.Command] = []
+        self._statements: list[str] = []
+
+    def execute_command(self, command: pb.Command, observations: Any = None) -> Any:
+        """Catch a write; let a statement be a relation, as pyspark does where the server ran nothing."""
+        if command.HasField("sql_command"):
+            self._statements.append(command.sql_command.input.sql.query)
+        elif command.WhichOneof("command_type") in ("write_operation", "write_operation_v2"):
+            self.writes.append(command)
+        else:
+            self._refuse(command.WhichOneof("command_type") or "a command")
+        return None, {}, None
+
+    def _execute_and_fetch_as_iterator(self, *args: Any, **kwargs: Any) -> Any:
+        self._refuse("an action (collect, show, count, toPandas)")
+
+    def _execute(self, *args: Any, **kwargs: Any) -> Any:
+        self._refuse("a registration")
+
+    def add_artifacts(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse; they would be another session's."""
+        self._refuse("an upload")
+
+    def cache_artifact(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse; see `add_artifacts`."""
+        self._refuse("a DataFrame of so much local data")
+
+    def _refuse(self, what: str) -> None:
+        raise ValueError(
+            f"build asked for {what}, which would run apart from the task's one operation: build may only "
+            "describe a DataFrame and return it, or write it once"
+        )
+
+    def check_statements(self, plan: pb.Plan) -> None:
+        """Make sure that each statement that was given to `SparkSession.sql` is part of the plan.
+
+        Raises:
+            ValueError: One isn't, so it would never run; names it.
+        """
+        found = plan.SerializeToString()
+        for statement in self._statements:
+            if statement.encode() not in found:
+                raise ValueError(
+                    f"build called spark.sql({statement[:80]!r}) and does not return what it gives, so it "
+                    "would never run: return it, or make a task of it"
+                )
+
+
+class _Session(SparkSession):
+    """A session around a `_Client`."""
+
+    def __init__(self, url: str, user_id: str) -> None:
+        # Not the parent's: that makes a client of its own, which runs things.
+        self._client: _Client = _Client(url, user_id)
+        self._session_id = self._client._session_id
+        self.release_session_on_close = False
+
+    @property
+    def client(self) -> _Client:
+        """The client that catches writes."""
+        return self._client
