@@ -32,6 +32,9 @@ class KubernetesService(ServiceUnderTest):
         resource: ``pods`` or ``jobs``.
     """
 
+    container = "base"
+    """The main container of a pod."""
+
     def __init__(
         self, cluster: KubernetesCluster, proxy: FaultProxy, gate: Path, resource: str = "pods"
     ) -> None:
@@ -65,7 +68,7 @@ class KubernetesService(ServiceUnderTest):
             return False
         if self.resource == "pods":
             containers = found["status"].get("containerStatuses", ())
-            if any("terminated" in each["state"] for each in containers if each["name"] == "base"):
+            if any("terminated" in each["state"] for each in containers if each["name"] == self.container):
                 return False
             return found["status"].get("phase") in ("Pending", "Running")
         ended = [one["type"] for one in found["status"].get("conditions", ()) if one["status"] == "True"]

@@ -16,6 +16,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import DAG
 
+from airflow_resumable.jobs.link import JobLink
 from airflow_resumable.operators import _spark_parent, spark_submit
 from airflow_resumable.operators.spark_submit import ResumableSparkSubmitOperator
 
@@ -64,7 +65,9 @@ def test_it_takes_what_its_parent_takes() -> None:
 
     assert make().template_fields == SparkSubmitOperator.template_fields
     assert make().external_id_key == SparkSubmitOperator.external_id_key == "spark_job_id"
-    assert make().operator_extra_links == SparkSubmitOperator(task_id="task").operator_extra_links
+    links = make().operator_extra_links
+    assert links[:-1] == SparkSubmitOperator(task_id="task").operator_extra_links
+    assert isinstance(links[-1], JobLink)
 
 
 @pytest.mark.parametrize(

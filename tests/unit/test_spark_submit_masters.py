@@ -25,6 +25,7 @@ from airflow_resumable.operators._spark_master import (
     Masters,
     MastersUnreachable,
 )
+from airflow_resumable.operators._spark_standalone import StandaloneTarget
 from airflow_resumable.operators.spark_submit import ResumableSparkSubmitOperator
 from airflow_resumable.testing.ports import free_port
 from tests import spark_replies as replies
@@ -247,5 +248,5 @@ def test_any_other_state_is_unknown(state: str) -> None:
 def observed(state: str) -> Observation:
     """Return what the protocol makes of a state."""
     operator = ResumableSparkSubmitOperator(task_id="task", retries=1)
-    operator._masters = Masters("spark://m1:7077")
-    return observe(operator, state, operator.resumable_capabilities())
+    operator._target = StandaloneTarget.__new__(StandaloneTarget)
+    return observe(operator, state, operator.get_capabilities())

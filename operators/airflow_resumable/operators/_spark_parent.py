@@ -25,6 +25,10 @@ HOOK_SELF = (
     "_connection",
     "_driver_id",
     "_driver_status",
+    "_is_kubernetes",
+    "_is_yarn_cluster_mode",
+    "_track_driver_via_k8s_api",
+    "_yarn_track_via_rm_api",
     "_should_track_driver_status",
 )
 

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 _log = logging.getLogger(__name__)
 
@@ -42,18 +42,28 @@ class SubmitClient:
     Args:
         command: The program and its arguments.
         on_line: Is handed every line of output, in a thread of its own, also after the id was seen.
+        told: Returns the id from a line in which the cluster takes the application, else None.
+        env: Variables for it besides this process's own.
     """
 
-    def __init__(self, command: Sequence[str], on_line: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        on_line: Callable[[str], None],
+        told: Callable[[str], str | None] = accepted_id,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         self._on_line = on_line
+        self._told = told
         self._settled = threading.Event()
         self._driver_id: str | None = None
         self.returncode: int | None = None
         """The exit code, known once `wait_for_id` has returned None."""
-        options = f"{os.environ.get(_OPTIONS_VARIABLE, '')} {_NO_SECOND_POST}".strip()
+        given = {**os.environ, **(env or {})}
+        options = f"{given.get(_OPTIONS_VARIABLE, '')} {_NO_SECOND_POST}".strip()
         self.process = subprocess.Popen(
             list(command),
-            env={**os.environ, _OPTIONS_VARIABLE: options},
+            env={**given, _OPTIONS_VARIABLE: options},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -80,7 +90,7 @@ class SubmitClient:
         assert self.process.stdout is not None
         with self.process.stdout as output:
             for line in output:
-                if self._driver_id is None and (found := accepted_id(line)):
+                if self._driver_id is None and (found := self._told(line)):
                     self._driver_id = found
                     self._settled.set()
                 try:

@@ -1,81 +1,56 @@
 # SPDX-FileCopyrightText: 2026 The airflow-resumable authors
 # SPDX-License-Identifier: Apache-2.0
-"""`ResumableSparkSubmitOperator`: a Spark standalone driver, started once and watched to its end."""
+"""`ResumableSparkSubmitOperator`: a Spark application, started once on its cluster and watched to its end."""
 
 from __future__ import annotations
 
-import re
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowException
 
-from airflow_resumable.jobs.adapter import FoundJob, Observation, SubmitWindow
+from airflow_resumable.jobs.adapter import Capabilities, FoundJob, Observation, SubmitWindow
+from airflow_resumable.jobs.link import JobLink
 from airflow_resumable.jobs.mixin import ResumableJobMixin
 from airflow_resumable.operators import _spark_parent
+from airflow_resumable.operators._facts import ServiceFacts
+from airflow_resumable.operators._spark_facts import FACTS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from airflow.sdk import Context
     from pydantic import JsonValue
 
-    from airflow_resumable.jobs.attempt import JobAttempt
-    from airflow_resumable.operators._driver_search import DriverSearch
-    from airflow_resumable.operators._spark_master import Masters
+    from airflow_resumable.operators._spark_target import SparkTarget
 
 _spark_parent.check(SparkSubmitOperator, _spark_parent.OPERATOR_CLASS)
 _spark_parent.check(SparkSubmitHook, _spark_parent.HOOK_CLASS)
 
-_DRIVER_ID = re.compile(r"driver-\d{14}-\d{4,}")
 # OpenLineage names the task instance's try in the parent run's id.
 _PER_TRY_CONF = "spark.openlineage."
 
 
 class ResumableSparkSubmitOperator(ResumableJobMixin, SparkSubmitOperator):
-    """`SparkSubmitOperator` whose driver survives its worker: started once, found again, watched to its end.
+    """`SparkSubmitOperator` whose application survives its worker: started once, found again, watched.
 
     Takes the place of the provider's operator: the same arguments, template fields and result, and the
-    driver's id under the same key, so that a run can change from one to the other in mid-flight. The job
-    protocol is kept for a ``spark://`` master in cluster deploy mode; which master that is, is known once
-    the connection is read, in `execute`. With any other master and in client mode the operator behaves
-    as its parent and says so in the log.
+    application's id under the same key, so that a run can change from one to the other in mid-flight. The
+    job protocol is kept in cluster deploy mode for a ``spark://`` master, for Kubernetes and for YARN whose
+    ResourceManager's address is known; which cluster that is, is known once the connection is read, in
+    `execute`. With any other master and in client mode the operator behaves as its parent and says so in the
+    log. What each cluster closes and what it leaves open is on the operator's page in the docs, and in the
+    texts of `_spark_standalone`, `_spark_kubernetes` and `_spark_yarn`.
 
-    The id is on record as soon as spark-submit prints it, before that process ends. spark-submit is killed
-    when its task dies (on Linux; a ``spark-binary`` that is a script must ``exec``). Status and kill are
-    requests to the master's REST gateway, no JVM; where that is off, the status is read from the JSON page
-    of the master's web UI, and a cancel is refused.
-
-    Extras of the Spark connection: the parent's ``rest-scheme`` (http) and ``rest-port`` (6066), and
-    ``webui-port`` (8080), where the master's web UI listens. The port in the master's URL doesn't matter
-    for any of these.
-
-    What remains open:
-        Spark standalone takes no token and no id of ours: it starts a driver for every request. So the
-        intent keeps the ids that the master listed before the submit, the driver carries the token as the
-        property ``spark.airflow.resumable.mark``, and a try that finds an intent without an id looks at
-        the drivers that are new on the master's list: a worker writes the command that it launches, the
-        mark in it, at the top of the driver's stderr, and serves it on its web UI as long as it keeps the
-        driver's directory. A crash between "accepted" and "on record" then starts no second driver, but
-
-        - when the master forgot the driver in between: restarted without recovery (which kills the driver),
-          restarted with recovery after the driver had ended, or ``spark.deploy.retainedDrivers`` others
-          have ended since;
-        - when the master's web UI could be reached neither before the submit nor afterwards: nothing can
-          be looked up, which is warned about at every submit;
-        - when two attempts overlap (a worker that was only taken for dead) and both are in their submit.
-
-        A driver that was taken in that window just before a user stopped the task, or before the last try
-        was killed, runs on: nobody is left to look for it.
-
-        It can't be told of a driver that no worker has launched yet, or whose worker's web UI is out of
-        reach. Such a driver is waited for, for `adoption_patience` seconds; then the attempt fails with
-        `JobNotSettled`, which Airflow retries, rather than adopt or repeat it. Of a driver that failed or
-        was killed it need not be told: a new one is due either way.
+    spark-submit is killed when its task dies (on Linux; a ``spark-binary`` that is a script must ``exec``).
+    Status and kill are requests to the cluster, no JVM.
 
     Args:
-        status_poll_interval: Seconds between two looks at the driver, more than 0.
+        status_poll_interval: Seconds between two looks at the application, more than 0; as by the parent, 20
+            at least on Kubernetes and 10 on YARN.
         deploy_mode: ``cluster``, ``client``, or None for the connection's.
         durable: False, or the parent's deprecated `reconnect_on_retry` False, is the parent's own
             behaviour.
@@ -86,11 +61,14 @@ class ResumableSparkSubmitOperator(ResumableJobMixin, SparkSubmitOperator):
         ImportError: The installed provider lacks something that is needed of it; names it.
     """
 
+    service_facts: ClassVar[tuple[ServiceFacts, ...]] = FACTS
     submit_window: SubmitWindow = SubmitWindow.OPEN
+    parent_cache_keys: tuple[str, ...] = ("k8s_driver_status",)
+    operator_extra_links: Any = (JobLink(),)
     adoption_patience: float = 60.0
-    """Seconds to wait until it can be told of every new driver whether it is this task's."""
+    """Seconds to wait until it can be told of every new driver of a standalone cluster whose it is."""
 
-    _masters: Masters | None = None
+    _target: SparkTarget | None = None
     """Set while the job protocol is in charge; else the operator is its parent."""
 
     def __init__(
@@ -121,86 +99,102 @@ class ResumableSparkSubmitOperator(ResumableJobMixin, SparkSubmitOperator):
         _spark_parent.check(self, _spark_parent.OPERATOR_SELF)
 
     def execute_resumable(self, context: Context) -> Any:
-        """Carry a driver of a standalone cluster through the protocol; anything else is the parent's."""
+        """Carry an application of a cluster through the protocol; anything else is the parent's."""
         from airflow_resumable.integration import settings
+        from airflow_resumable.operators._spark_target import target_for
 
         hook = self._hook
-        if hook is None or not self.durable or not settings.enabled() or not hook._should_track_driver_status:
+        if hook is None or not self.durable or not settings.enabled():
             return self._execute_stock(context)
-        from airflow_resumable.operators._spark_master import Masters
-
-        self._masters = Masters.of(hook)
+        self._target = target_for(self, hook)
+        if self._target is None:
+            return self._execute_stock(context)
         return super().execute_resumable(context)
 
     def looking(self, context: Context) -> AbstractContextManager[Any]:
-        """Find the masters, as `execute` does.
+        """Find the cluster, as `execute` does.
 
         Raises:
-            ValueError: The connection names no cluster whose drivers this operator follows.
+            ValueError: The connection names no cluster whose applications this operator follows.
         """
-        from airflow_resumable.operators._spark_master import Masters
+        from airflow_resumable.operators._spark_target import target_for
 
         self._hook = self._get_hook()
-        if not self._hook._should_track_driver_status:
+        self._target = target_for(self, self._hook)
+        if self._target is None:
             raise ValueError(
                 f"master {self._hook._connection['master']!r} has no drivers that can be followed"
             )
-        self._masters = Masters.of(self._hook)
         return nullcontext()
 
     def _execute_stock(self, context: Context) -> Any:
-        self._masters = None
+        self._target = None
         return super()._execute_stock(context)
 
     def _get_hook(self) -> SparkSubmitHook:
+        from airflow_resumable.operators._spark_target import followed, target_for
+
         hook = super()._get_hook()
         _spark_parent.check(hook, _spark_parent.HOOK_SELF)
-        self._resumable_stock = not hook._should_track_driver_status
+        if self.durable:
+            # By these the parent calls `execute_resumable`, and it leaves the waiting to us.
+            followed(hook)
+        self._resumable_stock = target_for(self, hook) is None
         if self.durable and self._resumable_stock:
             self.log.info(
                 "Master %s, deploy mode %s: run as by SparkSubmitOperator. This operator carries Spark "
-                "standalone in cluster mode through crashes, nothing else yet",
+                "standalone, Kubernetes and YARN in cluster mode through crashes, nothing else yet",
                 hook._connection["master"],
                 hook._connection["deploy_mode"],
             )
         return hook
 
+    def get_capabilities(self) -> Capabilities:
+        """Return what the operator can do at its cluster; at none, or an unknown one, the least."""
+        own = super().get_capabilities()
+        return own if self._target is None else self._target.capabilities(own)
+
     @property
-    def _protocol(self) -> tuple[Masters, SparkSubmitHook, JobAttempt]:
-        if self._masters is None or self._hook is None or self._resumable_attempt is None:
+    def _cluster(self) -> SparkTarget:
+        if self._target is None:
             raise AssertionError("called outside the job protocol")
-        return self._masters, self._hook, self._resumable_attempt
+        return self._target
+
+    # --- submit ---
 
     def submit_job(self, context: Context) -> Any:
-        """Run spark-submit and return the driver's id as soon as it is printed.
+        """Run spark-submit and return the application's id as soon as it is known.
 
         Raises:
-            AirflowException: spark-submit ended without an id, and the master has no driver of this task.
-            JobAmbiguous: It ended so, and the master has more than one.
+            AirflowException: spark-submit ended without an id, and the cluster has no application of this
+                task.
+            JobAmbiguous: It ended so, and the cluster has more than one.
         """
-        if self._masters is None:
+        if self._target is None:
             return super().submit_job(context)
-        from airflow_resumable.operators._driver_search import MARK
         from airflow_resumable.operators._submit_client import SubmitClient
 
-        _, hook, attempt = self._protocol
-        hook._validate_yarn_track_via_rm_api_config()
+        target, hook, attempt = self._target, self._target.hook, self._target.attempt
         # A new dict: the operator's own `conf` is part of what makes two jobs the same.
-        hook._conf = {**hook._conf, MARK: attempt.token}
+        hook._conf = {**hook._conf, **target.conf(attempt.token or "", attempt.mint.family)}
         command = hook._build_spark_submit_command(self.application)
-        client = SubmitClient(command, lambda line: hook._process_spark_submit_log(iter([line])))
+        client = SubmitClient(
+            command,
+            lambda line: hook._process_spark_submit_log(iter([line])),
+            target.told,
+            getattr(hook, "_env", None),
+        )
         try:
-            driver_id = client.wait_for_id()
+            external_id: Any = client.wait_for_id()
         except BaseException:
             client.kill()
             raise
-        if driver_id is None and client.returncode == 0 and _DRIVER_ID.fullmatch(hook._driver_id or ""):
-            driver_id = hook._driver_id
-        hook._driver_id = driver_id or self._accepted_without_a_word()
-        if hook._driver_id is None:
+        if external_id is None:
+            external_id = target.after_client(client.returncode)
+        if external_id is None:
             raise AirflowException(self._why_no_id(hook, command, client.returncode))
-        self.log.info("Spark driver submitted: %s", hook._driver_id)
-        return hook._driver_id
+        self.log.info("Spark application submitted: %s", external_id)
+        return external_id
 
     def _why_no_id(self, hook: SparkSubmitHook, command: list[str], code: int | None) -> str:
         if code:
@@ -210,73 +204,50 @@ class ResumableSparkSubmitOperator(ResumableJobMixin, SparkSubmitOperator):
             f"org.apache.spark.deploy must be INFO{hook._submit_log_tail}"
         )
 
-    def _accepted_without_a_word(self) -> str | None:
-        from airflow_resumable.jobs.errors import JobAmbiguous
+    def was_job_created(self) -> bool | None:
+        """Say whether the last submit made a new application; None where the cluster doesn't tell."""
+        return self._cluster.was_created()
 
-        _, _, attempt = self._protocol
-        record = attempt.record
-        if record is None or record.before is None:
-            return None
-        try:
-            found = self._search(record.token, record.intent_at).settle(self.adoption_patience)
-        except Exception as error:
-            self.log.warning("spark-submit told no driver id; looking for the driver: %s", error)
-            return None
-        live = [one.id for one in found if one.is_live]
-        if len(live) > 1:
-            raise JobAmbiguous(
-                f"spark-submit told no driver id and left drivers {', '.join(live)} with this task's token "
-                f"{record.token}: kill all but one, then clear the task",
-                external_id=live[0],
-            )
-        if not found:
-            return None
-        driver_id = (live or [found[0].id])[0]
-        self.log.warning("spark-submit told no driver id, but %s carries this task's token", driver_id)
-        return driver_id
-
-    def get_job_status(self, external_id: JsonValue, context: Context) -> str:
-        """Return the driver's state by the leading master: over REST, or from its web UI where REST is off.
+    def snapshot_before_submit(self, context: Context) -> JsonValue:
+        """Return what the cluster holds before the submit, where that helps to find what it starts.
 
         Raises:
-            JobNotFound: The leading master has no such driver.
-            ConnectionError: No leading master answered; names every URL. Retried within
-                `status_error_budget`.
+            AirflowException: The cluster can't be reached: an application could not be watched.
         """
-        if self._masters is None:
+        return self._cluster.snapshot()
+
+    # --- look ---
+
+    def get_job_status(self, external_id: JsonValue, context: Context) -> str:
+        """Return the cluster's word for the application's state.
+
+        Raises:
+            JobNotFound: The cluster has no such application.
+            ConnectionError: It didn't answer; names every URL. Retried within `status_error_budget`.
+        """
+        if self._target is None:
             return super().get_job_status(external_id, context)
-        masters, hook, _ = self._protocol
-        state = masters.driver_state(str(external_id))
-        if state != hook._driver_status:
-            self.log.info("Driver %s is %s", external_id, state)
-        hook._driver_status = state
-        return state
+        return self._target.status(str(external_id))
 
     def is_job_active(self, status: str) -> bool:
-        """Say whether the driver is queued or at work."""
-        if self._masters is None:
-            return super().is_job_active(status)
-        from airflow_resumable.operators._spark_master import ACTIVE
-
-        return status in ACTIVE
+        """Say whether the application is queued or at work."""
+        return super().is_job_active(status) if self._target is None else self._target.is_active(status)
 
     def is_job_succeeded(self, status: str) -> bool:
-        """Say whether the driver has finished."""
-        if self._masters is None:
-            return super().is_job_succeeded(status)
-        from airflow_resumable.operators._spark_master import SUCCEEDED
-
-        return status in SUCCEEDED
+        """Say whether the application has succeeded."""
+        return super().is_job_succeeded(status) if self._target is None else self._target.is_succeeded(status)
 
     def is_job_failed(self, status: str) -> bool:
-        """Say whether the driver has failed, was killed, or could not be run."""
-        from airflow_resumable.operators._spark_master import FAILED
+        """Say whether the application has failed, was killed, or could not be run."""
+        return self._cluster.is_failed(status)
 
-        return status in FAILED
+    def is_job_stopping(self, status: str) -> bool:
+        """Say whether the application was told to end and has not ended yet."""
+        return self._target is not None and self._target.is_stopping(status)
 
     def poll_until_complete(self, external_id: JsonValue, context: Context) -> Any:
-        """Look at the driver every `status_poll_interval` seconds until it has ended."""
-        if self._masters is None:
+        """Look at the application every `status_poll_interval` seconds until it has ended."""
+        if self._target is None:
             return super().poll_until_complete(external_id, context)
         from airflow_resumable.jobs.watch import poll
 
@@ -284,88 +255,42 @@ class ResumableSparkSubmitOperator(ResumableJobMixin, SparkSubmitOperator):
         return None
 
     def get_poll_interval(self) -> float:
-        """Return the parent's `status_poll_interval`, in seconds."""
-        return float(self._status_poll_interval)
+        """Return the parent's `status_poll_interval`, in seconds, or what the parent waits at least."""
+        least = self._target.least_poll_interval if self._target else 0.0
+        return max(least, float(self._status_poll_interval))
 
-    def cancel_job(self, external_id: JsonValue, context: Context) -> None:
-        """Ask the masters over REST to kill the driver, within 1.5 s; one that has ended is none to kill.
-
-        Raises:
-            ConnectionError: No master took the request.
-        """
-        masters, _, _ = self._protocol
-        masters.kill(str(external_id))
-
-    def snapshot_before_submit(self, context: Context) -> JsonValue:
-        """Return the drivers that the master lists, or None with a warning where its web UI can't be reached.
+    def find_job_by_token(self, token: str, since: datetime, context: Context) -> Sequence[FoundJob]:
+        """Return the applications that carry `token`, as far as the cluster shows it.
 
         Raises:
-            AirflowException: The masters answer neither there nor over REST: a driver could not be
-                watched.
+            JobNotSettled: It can't be told of some drivers; names them.
+            ConnectionError, PermissionError: The cluster can't be searched.
         """
-        from airflow_resumable.operators._driver_search import snapshot
+        return self._cluster.find_token(token, since)
 
-        masters, _, _ = self._protocol
-        try:
-            return snapshot(masters, self._java_class, self.adoption_patience)
-        except ConnectionError as error:
-            raise AirflowException(
-                f"a driver on {masters.url} could not be watched, so nothing was submitted: {error}"
-            ) from error
+    def find_jobs_by_family(self, family: str, since: datetime, context: Context) -> Sequence[FoundJob]:
+        """Return the applications of every generation, where the cluster shows them."""
+        return self._cluster.find_family(family, since)
 
-    def find_job_by_token(self, token: str, since: datetime, context: Context) -> list[FoundJob]:
-        """Return the drivers that carry `token`, see "What remains open" in the class's own text.
-
-        Raises:
-            JobNotSettled: Of some drivers that can't be told within `adoption_patience`; names them.
-            ConnectionError, PermissionError: The master's list can't be read, though it could before the
-                submit.
-        """
-        masters, _, attempt = self._protocol
-        record = attempt.record
-        if record is not None and record.token == token and record.external_id is not None:
-            # Its id is on record already, and looked at by whoever asks.
-            return []
-        drivers = self._search(token, since).settle(self.adoption_patience)
-        return [FoundJob(one.id, one.state, token=token, location=masters.url) for one in drivers]
-
-    def _search(self, token: str, since: datetime) -> DriverSearch:
-        from airflow_resumable.operators._driver_search import Before, DriverSearch
-
-        masters, _, attempt = self._protocol
-        record = attempt.record
-        cleared = record is not None and (record.reported or record.max_tries != attempt.max_tries)
-        return DriverSearch(
-            masters,
-            token,
-            before=Before.load(record.before) if record is not None else None,
-            since=since,
-            # After a clear only what has to be cancelled is sought.
-            ended_matter=not (cleared and attempt.policy.on_clear == "resubmit"),
-        )
+    # --- the job on record ---
 
     def get_job_location(self, external_id: JsonValue, context: Context) -> JsonValue:
-        """Return the master URL."""
-        masters, _, _ = self._protocol
-        return masters.url
+        """Return the cluster."""
+        return self._cluster.location(str(external_id))
+
+    def get_job_uid(self, external_id: JsonValue, context: Context) -> str | None:
+        """Return the driver pod's uid on Kubernetes; elsewhere ids aren't used twice."""
+        return self._cluster.uid(str(external_id))
 
     def restore_job(
         self, external_id: JsonValue, location: JsonValue, uid: str | None, context: Context
     ) -> None:
-        """Take over a driver that another attempt started; it is looked for where it was started."""
-        from airflow_resumable.operators._spark_master import Masters
+        """Take over an application that another attempt started."""
+        self._cluster.restore(str(external_id), location, uid)
 
-        masters, hook, _ = self._protocol
-        hook._driver_id = str(external_id)
-        if isinstance(location, str) and not masters.is_same_cluster_as(location):
-            self.log.warning(
-                "Driver %s was started on %s; connection %r now names %s. It is watched where it is",
-                external_id,
-                location,
-                masters.connection,
-                masters.url,
-            )
-            self._masters = Masters.of(hook, location)
+    def get_job_url(self, external_id: JsonValue, context: Context) -> str | None:
+        """Return the application's page in the cluster's own UI."""
+        return self._target.url(str(external_id)) if self._target else None
 
     def get_job_spec(self, context: Context) -> Any:
         """Return the rendered template fields without what OpenLineage adds for each try."""
@@ -376,7 +301,17 @@ class ResumableSparkSubmitOperator(ResumableJobMixin, SparkSubmitOperator):
             }
         return spec
 
+    # --- end ---
+
+    def cancel_job(self, external_id: JsonValue, context: Context) -> None:
+        """Ask the cluster to end the application, within 1.5 s; one that has ended is none to end.
+
+        Raises:
+            ConnectionError: The cluster didn't take the request.
+        """
+        self._cluster.cancel(str(external_id))
+
     def clean_up_job(self, external_id: JsonValue, observation: Observation, context: Context) -> None:
         """Run the `post_submit_commands`, now that the outcome is on record."""
-        _, hook, _ = self._protocol
-        hook._run_post_submit_commands()
+        self._cluster.clean_up(str(external_id), observation)
+        self._cluster.hook._run_post_submit_commands()

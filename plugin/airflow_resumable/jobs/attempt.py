@@ -218,7 +218,7 @@ class JobAttempt:
     @property
     def token_may_be_contested(self) -> bool:
         """Whether another attempt, asleep by now, may yet send a submit with the current job's token."""
-        return self.record is not None and self.record.adoptions > 0
+        return self.record is not None and self.record.adoptions + self.record.resends > 0
 
     @property
     def search_from(self) -> datetime:

@@ -70,6 +70,8 @@ class JobRecord(BaseModel):
     last_status: str | None = None
     last_seen_at: AwareDatetime | None = None
     adoptions: int = 0
+    resends: int = 0
+    """How often another attempt has sent a submit with this token again."""
     unsettled: tuple[str, ...] = ()
     """Tokens of intents that a clear has overtaken before they had an id: their submit may still come. Or
     `ANY_OTHER`, where there was no record any more to tell them."""

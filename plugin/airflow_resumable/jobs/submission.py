@@ -124,7 +124,7 @@ class Submission:
         attempt.reach("before_intent")
         if step.same_token and old is not None:
             # Whoever has sent it before may only be asleep.
-            record = old.with_(adoptions=old.adoptions + 1)
+            record = old.with_(resends=old.resends + 1)
         else:
             if old is not None and attempt.ledger.read_parent() is not None:
                 attempt.ledger.check_owner()
