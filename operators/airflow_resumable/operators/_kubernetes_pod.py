@@ -410,7 +410,8 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
         try:
             text = self.pod_manager.extract_xcom_json(pod)
         except Exception as error:
-            if self.is_transient_error(error):
+            # A result that is no JSON stays so; a connection may come back.
+            if self.is_transient_error(error) and not isinstance(error, ValueError):
                 raise
             attempt = self._resumable_attempt
             if attempt is not None:

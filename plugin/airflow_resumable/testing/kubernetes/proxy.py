@@ -25,6 +25,8 @@ _STATUS = {
     "unauthorized": (401, "Unauthorized", "Unauthorized"),
 }
 _CHUNK = 1 << 16
+_GOODBYE = 0.2
+"""Seconds to wait for the other side's farewell: not all of them say one."""
 _BROKEN = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError)
 
 
@@ -88,7 +90,7 @@ class FaultProxy:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
         self._thread.start()
-        start = asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=context)
+        start = asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=context, ssl_shutdown_timeout=_GOODBYE)
         self._server = asyncio.run_coroutine_threadsafe(start, self._loop).result(30)
 
     @property
@@ -173,7 +175,11 @@ class FaultProxy:
             await writer.drain()
             return
         from_server, to_server = await asyncio.open_connection(
-            "127.0.0.1", self._upstream, ssl=self._to_server, server_hostname="127.0.0.1"
+            "127.0.0.1",
+            self._upstream,
+            ssl=self._to_server,
+            server_hostname="127.0.0.1",
+            ssl_shutdown_timeout=_GOODBYE,
         )
         try:
             to_server.write(_one_request(head) + body)
