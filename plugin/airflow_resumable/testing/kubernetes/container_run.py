@@ -34,20 +34,20 @@ class ContainerRun:
         spec: The container, as in the pod's spec.
         mounts: Its mounts.
         folder: Where its log is kept.
-        environment: Its variables, the ones of the node left out.
+
+    Attributes:
+        environment: Its variables, the ones of the node left out; to be set before its start.
     """
 
-    def __init__(
-        self, spec: Mapping[str, Any], mounts: Mounts, folder: Path, environment: Mapping[str, str]
-    ) -> None:
+    def __init__(self, spec: Mapping[str, Any], mounts: Mounts, folder: Path) -> None:
         self.name: str = spec["name"]
         self.mounts = mounts
         self.log = folder / f"{self.name}.log"
         self.restarts = 0
         self.process: asyncio.subprocess.Process | None = None
         self.ended = asyncio.Event()
-        self._spec = spec
-        self._environment = environment
+        self.spec = spec
+        self.environment: Mapping[str, str] = {}
         self._state: dict[str, Any] = {"waiting": {"reason": "ContainerCreating"}}
         self._last_state: dict[str, Any] = {}
         self._stopping = False
@@ -58,7 +58,7 @@ class ContainerRun:
     @property
     def is_pullable(self) -> bool:
         """Whether its image can be had."""
-        return NO_IMAGE not in self._spec.get("image", "")
+        return NO_IMAGE not in self.spec.get("image", "")
 
     @property
     def is_running(self) -> bool:
@@ -86,7 +86,7 @@ class ContainerRun:
         """Its status, as in the pod's."""
         return {
             "name": self.name,
-            "image": self._spec.get("image", ""),
+            "image": self.spec.get("image", ""),
             "imageID": "stand-in",
             "ready": self.is_running,
             "started": self.is_running,
@@ -98,14 +98,16 @@ class ContainerRun:
 
     def command(self) -> list[str]:
         """Return what is run for it."""
-        words = [*(self._spec.get("command") or ()), *(self._spec.get("args") or ())]
-        return [self.mounts.spell(_expand(word, self._environment)) for word in words] or ["true"]
+        words = [*(self.spec.get("command") or ()), *(self.spec.get("args") or ())]
+        return [self.mounts.spell(_expand(word, self.environment)) for word in words] or ["true"]
 
     async def start(self, command: list[str]) -> None:
-        """Start its process."""
-        variables = {**os.environ, **self._environment}
+        """Start its process, unless it is never to be started again."""
+        if self._stopping:
+            return
+        variables = {**os.environ, **self.environment}
         environment = {name: self.mounts.spell(value) for name, value in variables.items()}
-        where = self.mounts.spell(self._spec.get("workingDir") or "")
+        where = self.mounts.spell(self.spec.get("workingDir") or "")
         with self.log.open("ab") as log:
             try:
                 self.process = await asyncio.create_subprocess_exec(
@@ -140,7 +142,7 @@ class ContainerRun:
 
     def fail_to_pull(self) -> None:
         """Note that its image can't be had."""
-        message = f"image {self._spec.get('image')!r} can't be pulled"
+        message = f"image {self.spec.get('image')!r} can't be pulled"
         self._state = {"waiting": {"reason": "ErrImagePull", "message": message}}
 
     def lose(self) -> None:

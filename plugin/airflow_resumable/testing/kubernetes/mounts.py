@@ -33,7 +33,8 @@ class Mounts:
     def __init__(
         self, folder: Path, container: Mapping[str, Any], volumes: Sequence[Mapping[str, Any]]
     ) -> None:
-        known = {volume["name"] for volume in volumes if "emptyDir" in volume or "configMap" in volume}
+        kinds = {"emptyDir", "configMap", "secret"}
+        known = {volume["name"] for volume in volumes if kinds & volume.keys()}
         places = {
             mount["mountPath"].rstrip("/"): str(folder / "volumes" / mount["name"])
             for mount in container.get("volumeMounts") or ()

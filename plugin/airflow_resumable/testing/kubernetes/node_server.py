@@ -151,11 +151,21 @@ async def _execute(socket: WebSocket, one: ContainerRun, command: list[str]) -> 
     with suppress(WebSocketDisconnect, RuntimeError, OSError):
         await told
         code = await process.wait()
-        status = {"status": "Success"} if code == 0 else {"status": "Failure", "message": f"exit code {code}"}
-        await socket.send_bytes(bytes([_ERROR]) + json.dumps(status).encode())
+        await socket.send_bytes(bytes([_ERROR]) + json.dumps(_outcome(code)).encode())
         await socket.close()
     for task in (typing, ended):
         task.cancel()
+
+
+def _outcome(code: int) -> dict[str, Any]:
+    if code == 0:
+        return {"status": "Success"}
+    return {
+        "status": "Failure",
+        "reason": "NonZeroExitCode",
+        "message": f"command terminated with exit code {code}",
+        "details": {"causes": [{"reason": "ExitCode", "message": str(code)}]},
+    }
 
 
 async def _fail(socket: WebSocket, message: str) -> None:

@@ -5,10 +5,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import logging
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from airflow_resumable.testing.kubernetes.mounts import Mounts
 
 _log = logging.getLogger("node")
 
-_CONFIG_MAP_EVERY = 0.3
+_DATA_EVERY = 0.3
 _RESTART_AFTER = 1.0
 
 # What Spark's images do with their first argument, see
@@ -139,12 +141,24 @@ class PodRun:
         await asyncio.gather(*(one.ended.wait() for one in containers if one.process))
 
     def _make(self, spec: dict[str, Any]) -> ContainerRun:
-        environment = {}
-        for variable in spec.get("env") or ():
-            field = (variable.get("valueFrom") or {}).get("fieldRef", {}).get("fieldPath")
-            environment[variable["name"]] = variable.get("value") or self._field(field)
         mounts = Mounts(self._folder, spec, self._spec.get("volumes") or ())
-        return ContainerRun(spec, mounts, self._folder, environment)
+        return ContainerRun(spec, mounts, self._folder)
+
+    async def _variables(self, spec: Mapping[str, Any]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for source in spec.get("envFrom") or ():
+            for kind, key in (("configmaps", "configMapRef"), ("secrets", "secretRef")):
+                if key in source:
+                    data = await self._data(kind, source[key]["name"])
+                    found |= {source.get("prefix", "") + name: text for name, text in data.items()}
+        for variable in spec.get("env") or ():
+            origin = variable.get("valueFrom") or {}
+            text = variable.get("value") or self._field((origin.get("fieldRef") or {}).get("fieldPath"))
+            for kind, key in (("configmaps", "configMapKeyRef"), ("secrets", "secretKeyRef")):
+                if key in origin:
+                    text = (await self._data(kind, origin[key]["name"])).get(origin[key]["key"], "")
+            found[variable["name"]] = text
+        return found
 
     def _field(self, path: str | None) -> str:
         known = {
@@ -162,25 +176,29 @@ class PodRun:
             place = self._folder / "volumes" / volume["name"]
             place.mkdir(exist_ok=True)
             if "configMap" in volume:
-                # A kubelet waits too: Spark makes the pod before the map.
-                while (data := await self._config_map(volume["configMap"]["name"])) is None:
-                    if self._is_leaving:
-                        return False
-                    await asyncio.sleep(_CONFIG_MAP_EVERY)
-                for name, text in data.items():
-                    (place / name).write_text(text, encoding="utf-8")
-        return not self._is_leaving
+                data = await self._data("configmaps", volume["configMap"]["name"])
+            elif "secret" in volume:
+                data = await self._data("secrets", volume["secret"]["secretName"])
+            else:
+                continue
+            for name, text in data.items():
+                (place / name).write_text(text, encoding="utf-8")
+        return not self._is_leaving()
 
-    @property
     def _is_leaving(self) -> bool:
         return self._gone or self._grace is not None
 
-    async def _config_map(self, name: str) -> dict[str, str] | None:
-        path = f"/api/v1/namespaces/{self.namespace}/configmaps/{name}"
-        answer = await self._api.get(path)
-        if answer.status_code == 404:
-            return None
-        return dict(answer.raise_for_status().json().get("data") or {})
+    async def _data(self, kind: str, name: str) -> dict[str, str]:
+        path = f"/api/v1/namespaces/{self.namespace}/{kind}/{name}"
+        # A kubelet waits too: Spark makes the pod before the map.
+        while (answer := await self._api.get(path)).status_code == 404 and not self._is_leaving():
+            await asyncio.sleep(_DATA_EVERY)
+        if self._is_leaving():
+            return {}
+        data = answer.raise_for_status().json().get("data") or {}
+        if kind == "secrets":
+            return {key: base64.b64decode(text).decode() for key, text in data.items()}
+        return dict(data)
 
     async def _run_container(self, one: ContainerRun) -> None:
         if not one.is_pullable:
@@ -190,6 +208,7 @@ class PodRun:
             return
         try:
             while not one.is_stopping:
+                one.environment = await self._variables(one.spec)
                 await one.start(self._command(one))
                 await self._tell()
                 await one.wait()
