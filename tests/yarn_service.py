@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-import os
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow_resumable.operators.spark_submit import ResumableSparkSubmitOperator
 from airflow_resumable.testing.conformance import SeenJob, ServiceUnderTest
 from airflow_resumable.testing.yarn_stand_in import YarnStandIn
+from tests.spark_attempts import SparkTask
 
 CONNECTION = "AIRFLOW_CONN_SPARK_DEFAULT"
 
@@ -93,7 +94,7 @@ def make(
     operator_class: type[SparkSubmitOperator] = ResumableSparkSubmitOperator,
     **arguments: Any,
 ) -> Any:
-    """Return an operator, with a poll interval that suits a test."""
+    """Return an operator; ours looks more often than it would."""
     given: dict[str, Any] = {
         "task_id": "task",
         "application": "app.jar",
@@ -104,10 +105,49 @@ def make(
         **arguments,
     }
     operator = operator_class(**given)
-    operator._status_poll_interval = 0.05  # type: ignore[assignment]
+    vars(operator)["get_poll_interval"] = lambda: 0.05
     return operator
 
 
-def set_connection(value: str) -> None:
-    """Set the connection for this process and its children."""
-    os.environ[CONNECTION] = value
+@dataclass
+class YarnTask(SparkTask):
+    """One task instance whose application is the stand-in's; its attempts may be processes that die.
+
+    Args:
+        spark_submit: The stand-in for spark-submit.
+        plan: What the application is to do.
+    """
+
+    spark_submit: str = ""
+    plan: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, service: YarnService, store_dir: Path, plan: dict[str, Any], **more: Any) -> YarnTask:
+        """Return a task for a service."""
+        return cls(
+            cluster_environment={},
+            connection=more.pop("connection", connection(service.yarn.address)),
+            store_dir=store_dir,
+            app=None,  # type: ignore[arg-type]
+            spark_submit=str(service.spark_submit),
+            plan=plan,
+            **more,
+        )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What an attempt is to find in its environment."""
+        return {CONNECTION: self.connection}
+
+    def operator(self) -> Any:
+        """Return a fresh operator, as each attempt has its own."""
+        policy = {"resume_policy": self.policy} if self.operator_class is not SparkSubmitOperator else {}
+        # Without it the provider's own operator refuses YARN.
+        return make(
+            self.spark_submit,
+            self.plan,
+            operator_class=self.operator_class,
+            yarn_track_via_rm_api=self.operator_class is SparkSubmitOperator,
+            **policy,
+            **self.arguments,
+        )

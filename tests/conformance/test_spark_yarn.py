@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from airflow_resumable.jobs.adapter import Capabilities
-from airflow_resumable.operators._spark_yarn import YarnTarget
 from airflow_resumable.testing.conformance import JobConformance
 from airflow_resumable.testing.yarn_stand_in import YarnStandIn
 from tests.yarn_service import CONNECTION, YarnService, connection, make
@@ -46,7 +45,6 @@ class TestSparkOnYarnStandIn(JobConformance):
     ) -> Iterator[YarnService]:
         """Give a test its own view of the class's stand-in, and leave that without faults."""
         monkeypatch.setenv(CONNECTION, connection(yarn.address))
-        monkeypatch.setattr(YarnTarget, "least_poll_interval", 0.0)
         service = YarnService(yarn, tmp_path)
         yield service
         yarn.heal()

@@ -56,7 +56,7 @@ class Client:
         Raises:
             ConnectionError: None did, or the connection broke.
         """
-        trouble = "no ResourceManager"
+        troubles = []
         for url in self._urls:
             connection = HTTPConnection(urlsplit(url).netloc, timeout=600)
             try:
@@ -64,7 +64,7 @@ class Client:
                 response = connection.getresponse()
                 text = response.read().decode()
             except ConnectionRefusedError as error:
-                trouble = f"{url}: {error}"
+                troubles.append(f"{url}: {error}")
                 continue
             except (OSError, HTTPException) as error:
                 raise ConnectionError(f"{url}: {type(error).__name__}: {error}") from error
@@ -72,8 +72,8 @@ class Client:
                 connection.close()
             if response.status in (200, 202) and "RM" not in text[:30]:
                 return json.loads(text) if text else None
-            trouble = f"{url}: {response.status} {text}"
-        raise ConnectionError(trouble)
+            troubles.append(f"{url}: {response.status} {text.strip()}")
+        raise ConnectionError("; ".join(troubles))
 
 
 def say(text: str, logger: str = "Client") -> None:
