@@ -19,7 +19,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow_resumable.integration.examples import example_dags_folder
 
 FILES = sorted(example_dags_folder().glob("*.py"))
-NAMES = ["async_checkpoint", "paginated_api", "resumable_external_job"]
+NAMES = [file.stem for file in FILES]
 LONGEST = 60
 PARSE_WATCH = Path(__file__).parents[1] / "parse_watch.py"
 
@@ -55,7 +55,7 @@ def dags() -> dict[str, Any]:
 
 def test_there_is_a_dag_of_each_kind(dags: dict[str, Any]) -> None:
     """One Dag a file, called like its file, so no two ids are the same."""
-    assert [file.stem for file in FILES] == NAMES
+    assert {"async_checkpoint", "paginated_api", "resumable_external_job"} <= set(NAMES)
     assert sorted(dags) == NAMES
     assert {Path(dag.fileloc).stem: dag.dag_id for dag in dags.values()} == dict(
         zip(NAMES, NAMES, strict=True)

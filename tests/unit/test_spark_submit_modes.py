@@ -123,12 +123,18 @@ def test_client_mode_is_left_to_the_parent(
     assert "resumable" not in arguments.read_text()
 
 
-def test_yarn_cluster_mode_is_left_to_the_parent(connect: Callable[..., None]) -> None:
-    """With the parent's own condition on its arguments."""
+def test_yarn_cluster_mode_without_durable_is_the_parents(
+    submit: Callable[[str], Path], connect: Callable[..., None]
+) -> None:
+    """`durable` False: no ResourceManager's address is asked for, nothing is stored or marked."""
+    arguments = submit("echo done")
     connect("yarn", **{"deploy-mode": "cluster"})
-    operator = make()
-    with pytest.raises(ValueError, match="yarn_track_via_rm_api=True"):
-        operator.execute(context(operator))
+    operator = make(durable=False)
+    given = context(operator)
+
+    operator.execute(given)
+    assert given["task_state_store"].operations == []
+    assert "resumable" not in arguments.read_text()
 
 
 def test_a_stop_in_client_mode_is_the_parents(

@@ -39,4 +39,23 @@ KUBERNETES = ServiceFacts(
         Permission("", "services", ("create", "patch", "get"), "spark-submit"),
     ),
 )
-FACTS: tuple[ServiceFacts, ...] = (STANDALONE, KUBERNETES)
+YARN = ServiceFacts(
+    service="Spark on YARN",
+    submit_window=SubmitWindow.NARROWED,
+    window="Two submits at once, of a worker only taken for dead and of the next try, start two applications, "
+    "since YARN takes any number with one tag. Else one is found by its tag before another submit.",
+    token="a tag of the application, `airflow-resumable-token:...`, beside the user's own in "
+    "`spark.yarn.tags`; the family is another",
+    memory="the last 1000 applications that have ended "
+    "(`yarn.resourcemanager.max-completed-applications`); none over a restart without recovery",
+    cancel="a kill request to the ResourceManager's REST API, which has to know the user who asks",
+    retries=2,
+    retry_delay=timedelta(seconds=30),
+    retries_why="one for a lost worker and one for a lost application; a fail-over takes some seconds",
+    permissions=(
+        Permission("yarn", "queue", ("SUBMIT_APPLICATIONS",), "spark-submit"),
+        Permission("yarn", "application", ("VIEW_APP",), "status and search, where ACLs are on"),
+        Permission("yarn", "application", ("MODIFY_APP",), "a cancel, where ACLs are on"),
+    ),
+)
+FACTS: tuple[ServiceFacts, ...] = (STANDALONE, KUBERNETES, YARN)
