@@ -57,7 +57,7 @@ class TestPod(JobConformance):
             log_events_on_startup=False,
             on_finish_action="keep_pod",
             termination_grace_period=1,
-            startup_check_interval_seconds=0.05,  # type: ignore[arg-type]
+            startup_check_interval_seconds=0.05,
             base_container_status_polling_interval=0.05,
             poll_interval=0.05,
             retries=2,

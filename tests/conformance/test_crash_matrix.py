@@ -1,0 +1,99 @@
+# SPDX-FileCopyrightText: 2026 The airflow-resumable authors
+# SPDX-License-Identifier: Apache-2.0
+"""The crash matrix: real processes die at every point; the service's own log counts.
+
+The whole of it is run, and recorded for the docs, by `make proof`; elsewhere a slice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_resumable.jobs.adapter import SubmitWindow
+from airflow_resumable.testing import crash_matrix
+from airflow_resumable.testing.crash_matrix import Cell, CrashMatrix, every_cell
+from airflow_resumable.testing.jobservice.process import JobService
+from airflow_resumable.testing.kubernetes.cluster import KubernetesCluster
+from tests.conformance import test_kubernetes_pod_conformance as pods
+from tests.kubernetes_service import KubernetesService
+from tests.local_conformance import LocalConformance, LocalService
+
+RECORD = Path(__file__).resolve().parents[2] / "docs/_generated/matrix.json"
+SLICE = (
+    ("after_intent", "SIGKILL supervisor"),
+    ("after_accept", "SIGKILL task"),
+    ("mid_poll", "SIGKILL supervisor"),
+    ("mid_poll", "SIGTERM"),
+)
+
+
+class Matrix:
+    """The tests of one operator; a subclass gives a fresh service for each cell and makes operators."""
+
+    name: str
+    window = SubmitWindow.CLOSED
+
+    def services(self, request: pytest.FixtureRequest, folder: Path) -> Iterator[Any]:
+        """Yield a service without jobs, again and again."""
+        raise NotImplementedError
+
+    def make(self, service: Any, outcome: Any) -> Any:
+        """Make an operator."""
+        raise NotImplementedError
+
+    def _cells(self, request: pytest.FixtureRequest, folder: Path, chosen: Any) -> list[Cell]:
+        services, matrix = self.services(request, folder), CrashMatrix(self.make, self.window, folder)
+        expected = matrix.undisturbed(next(services))
+        assert expected.how == "returned"
+        return [matrix.cell(next(services), point, death, expected) for point, death in chosen]
+
+    def test_a_slice_holds(self, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+        """One job, no cancel, and in the end what an undisturbed run returns."""
+        cells = self._cells(request, tmp_path, SLICE)
+
+        assert [cell for cell in cells if not cell.holds] == []
+        assert any(cell.reached for cell in cells)
+
+    @pytest.mark.slow
+    @pytest.mark.timeout(1800)
+    def test_every_cell_holds(self, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+        """Every point, every death; what was seen is what the docs show."""
+        cells = self._cells(request, tmp_path, every_cell())
+        if os.environ.get("AIRFLOW_RESUMABLE_RECORD"):
+            crash_matrix.record(RECORD, self.name, cells)
+
+        assert [cell for cell in cells if not cell.holds] == []
+
+
+class TestLocalJob(Matrix):
+    """The local job service, which takes a token."""
+
+    name = "local job service"
+
+    def services(self, request: pytest.FixtureRequest, folder: Path) -> Iterator[Any]:
+        with JobService(folder / "service") as process:
+            for number in range(1000):
+                yield LocalService(process, folder / f"gate-{number}")
+
+    def make(self, service: Any, outcome: Any) -> Any:
+        return LocalConformance().make(service, outcome)
+
+
+class TestKubernetesPod(Matrix):
+    """A pod, at a real API server."""
+
+    name = "Kubernetes Pod"
+
+    def services(self, request: pytest.FixtureRequest, folder: Path) -> Iterator[Any]:
+        cluster: KubernetesCluster = request.getfixturevalue("kubernetes")
+        proxy = cluster.proxy()
+        for number in range(1000):
+            yield KubernetesService(cluster, proxy, folder / f"gate-{number}")
+
+    def make(self, service: Any, outcome: Any) -> Any:
+        return pods.TestPod().make(service, outcome)
