@@ -29,6 +29,7 @@ pytestmark = [
 class TestSparkOnYarnStandIn(JobConformance):
     """An application that carries its token as a tag."""
 
+    crash_by = "sigkill"
     short = 0.5
 
     @pytest.fixture(scope="class")

@@ -42,8 +42,8 @@ KUBERNETES = ServiceFacts(
 YARN = ServiceFacts(
     service="Spark on YARN",
     submit_window=SubmitWindow.NARROWED,
-    window="Two submits at once, of a worker only taken for dead and of the next try, start two applications, "
-    "since YARN takes any number with one tag. Else one is found by its tag before another submit.",
+    window="Two submits at once, of a worker only taken for dead and of the next try, start two: YARN takes "
+    "any number of applications with one tag. Else one is found by its tag before another submit.",
     token="a tag of the application, `airflow-resumable-token:...`, beside the user's own in "
     "`spark.yarn.tags`; the family is another",
     memory="the last 1000 applications that have ended "
