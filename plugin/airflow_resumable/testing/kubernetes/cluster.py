@@ -88,6 +88,11 @@ class KubernetesCluster:
         """The API server's certificate, which signs itself."""
         return self._pki / "apiserver.crt"
 
+    @property
+    def key(self) -> Path:
+        """The certificate's private key."""
+        return self._pki / "apiserver.key"
+
     def __enter__(self) -> Self:
         """Start it and wait until it runs pods."""
         programs = find_programs()
@@ -241,7 +246,7 @@ class KubernetesCluster:
         """Return a proxy in front of the API server that can be told to spoil requests; it ends with this."""
         from airflow_resumable.testing.kubernetes.proxy import FaultProxy
 
-        proxy = FaultProxy(self.ports["api"], self.certificate, self._pki / "apiserver.key")
+        proxy = FaultProxy(self.ports["api"], self.certificate, self.key)
         self._proxies.append(proxy)
         return proxy
 
