@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _PROTOCOL = "v4.channel.k8s.io"
 _STDIN, _STDOUT, _STDERR, _ERROR = range(4)
+_GOODBYE_AFTER = 0.1
 _LOOK_EVERY = 0.1
 
 
@@ -152,6 +153,8 @@ async def _execute(socket: WebSocket, one: ContainerRun, command: list[str]) -> 
         await told
         code = await process.wait()
         await socket.send_bytes(bytes([_ERROR]) + json.dumps(_outcome(code)).encode())
+        # Kubernetes' Python client waits for the connection's end if the goodbye comes with what was before.
+        await asyncio.sleep(_GOODBYE_AFTER)
         await socket.close()
     for task in (typing, ended):
         task.cancel()
