@@ -132,6 +132,20 @@ def test_two_installations_share_a_namespace(
     assert [one.live for one in service.jobs()] == [True, False]
 
 
+def test_a_job_that_failed_unseen_is_followed_by_another_whose_xcoms_count(
+    service: JobService, tries: TaskTries, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is pushed and logged in the end is of the second one."""
+    assert tries.crash(lambda: make_job(service, "fails"), "after_id")
+    (failed,) = service.jobs()
+    service.until(lambda: "Failed" in service.conditions(failed.external_id))
+    tries.run(make_job(service, cmds=["echo", "second one"], get_logs=True))
+    _, second = service.jobs()
+    told = dict(tries.xcoms)
+    assert told["job"]["metadata"]["name"] == told["job_name"] == second.external_id["name"]  # type: ignore[index, call-overload]
+    assert "second one" in capsys.readouterr().out
+
+
 # --- pods that come late, go early, or stay ---
 
 

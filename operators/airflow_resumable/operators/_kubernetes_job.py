@@ -267,6 +267,8 @@ class ResumableKubernetesJobOperator(KubernetesAdapter, KubernetesJobOperator):
 
     def _before_create(self, body: Any, context: Context) -> None:
         self.job_request_obj = body
+        # What was told of a Job of an earlier generation is to be told of this one too.
+        self._told, self._turn_of_pods, self.seen, self.pods = set(), False, None, ()
 
     def _taken(self, external_id: Any) -> None:
         from kubernetes.client import V1Job, V1ObjectMeta
