@@ -7,7 +7,7 @@ The node that runs the pods is a stand-in, see `airflow_resumable.testing.kubern
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -180,8 +180,8 @@ def test_two_pods_of_the_parents_at_work_are_an_error_that_names_them(
 
 def test_the_parents_worker_is_killed_and_ours_goes_on(service: KubernetesService, tries: TaskTries) -> None:
     """The real parent runs the first try, with a SIGKILL; its pod's result is returned by ours."""
-    more = {"do_xcom_push": True, "cmds": _gated(service, RESULT)}
-    stored = lambda: tries.store.get("pod_identifier")  # noqa: E731
+    more: dict[str, Any] = {"do_xcom_push": True, "cmds": _gated(service, RESULT)}
+    stored: Callable[[], Any] = lambda: tries.store.get("pod_identifier")  # noqa: E731
     kill_at_work(tries, lambda: stock_pod(service, **more), service, stored)
     service.release()
     assert tries.run(make_pod(service, **more)) == {"rows": 7}
@@ -192,8 +192,8 @@ def test_the_parents_worker_is_killed_and_ours_goes_on(service: KubernetesServic
 
 def test_our_worker_is_killed_and_the_parent_goes_on(service: KubernetesService, tries: TaskTries) -> None:
     """The key, the labels and the sidecar are what the parent looks for."""
-    more = {"do_xcom_push": True, "cmds": _gated(service, RESULT)}
-    stored = lambda: tries.store.get("pod_identifier")  # noqa: E731
+    more: dict[str, Any] = {"do_xcom_push": True, "cmds": _gated(service, RESULT)}
+    stored: Callable[[], Any] = lambda: tries.store.get("pod_identifier")  # noqa: E731
     kill_at_work(tries, lambda: make_pod(service, **more), service, stored)
     service.release()
     assert tries.run(stock_pod(service, **more)) == {"rows": 7}
@@ -329,7 +329,7 @@ def test_a_crash_after_the_outcome_leaves_no_sidecar_running(
     service: KubernetesService, tries: TaskTries
 ) -> None:
     """The result is on record; the next try ends the sidecar and returns it."""
-    more = {"do_xcom_push": True, "cmds": ["sh", "-c", RESULT]}
+    more: dict[str, Any] = {"do_xcom_push": True, "cmds": ["sh", "-c", RESULT]}
     assert tries.crash(lambda: make_pod(service, **more), "after_outcome")
     assert len(running_pods(service)) == 1
     assert tries.run(make_pod(service, **more)) == {"rows": 7}
