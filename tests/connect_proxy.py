@@ -15,6 +15,7 @@ from airflow_resumable.operators._connect_errors import grpc
 
 Fault = Literal["unavailable", "lost_reply", "denied", "unimplemented"]
 
+_DETAILS = "grpc-status-details-bin"
 _STREAMS = ("ExecutePlan", "ReattachExecute")
 _STATUS = {
     "unavailable": grpc.StatusCode.UNAVAILABLE,
@@ -85,8 +86,11 @@ class ConnectProxy:
         if fault not in (None, "lost_reply"):
             context.abort(_STATUS[fault], f"{fault}, by the test")
         try:
-            answer = self._upstream.unary_unary(path)(request, timeout=context.time_remaining())
+            answer = self._upstream.unary_unary(path)(request, timeout=_limit(context))
         except grpc.RpcError as error:
+            context.set_trailing_metadata(
+                [(key, value) for key, value in error.trailing_metadata() or () if key == _DETAILS]
+            )
             context.abort(error.code(), error.details())
         if fault is not None:
             context.abort(_STATUS[fault], f"{fault}, by the test")
@@ -97,7 +101,7 @@ class ConnectProxy:
         fault = self._fault(method)
         if fault not in (None, "lost_reply"):
             context.abort(_STATUS[fault], f"{fault}, by the test")
-        call = self._upstream.unary_stream(path)(request, timeout=context.time_remaining())
+        call = self._upstream.unary_stream(path)(request, timeout=_limit(context))
         context.add_callback(call.cancel)
         try:
             for answer in call:
@@ -106,7 +110,16 @@ class ConnectProxy:
                 self.held(method)
                 yield answer
         except grpc.RpcError as error:
+            context.set_trailing_metadata(
+                [(key, value) for key, value in error.trailing_metadata() or () if key == _DETAILS]
+            )
             context.abort(error.code(), error.details())
+
+
+def _limit(context: Any) -> float | None:
+    # Without a deadline it is a number so large that it overflows on its way on.
+    left: float | None = context.time_remaining()
+    return left if left is not None and left < 10_000 else None
 
 
 class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]

@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,18 @@ _CALLS = {
     "find": ("GetStatus", "ReattachExecute"),
     "cancel": ("Interrupt",),
 }
+
+
+_IMPATIENT = {
+    "spark.connect.execute.manager.detachedTimeout": "3s",
+    "spark.connect.execute.manager.maintenanceInterval": "1s",
+    "spark.connect.execute.reattachable.senderMaxStreamDuration": "2s",
+}
+
+
+# What pyspark says of each pandas that is newer than itself, where a function or data of the user's own makes
+# it load pandas.
+_PANDAS = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +219,31 @@ def test_a_built_dataframe_is_what_a_later_try_finds(service: ConnectService, tr
     assert len({job.external_id for job in service.jobs()}) == 1
 
 
+@_PANDAS
+def test_functions_of_ones_own_are_part_of_the_plan(service: ConnectService, tries: TaskTries) -> None:
+    """A Python function is sent with the plan and runs where Spark runs."""
+
+    def build(spark: Any) -> Any:
+        from pyspark.sql import functions
+
+        twice = functions.udf(lambda number: 2 * number, "long")
+        return spark.createDataFrame([(1, "a"), (2, "b")], ["n", "s"]).select(twice("n").alias("m"), "s")
+
+    assert tries.run(operator("", build=build)) == [{"m": 2, "s": "a"}, {"m": 4, "s": "b"}]
+
+
+@_PANDAS
+def test_more_local_data_than_a_plan_holds_is_refused(service: ConnectService, tries: TaskTries) -> None:
+    """It would be uploaded into a session that is not the operation's."""
+
+    def build(spark: Any) -> Any:
+        return spark.createDataFrame([(number, "x" * 100) for number in range(20_000)], ["n", "s"])
+
+    with pytest.raises(ValueError, match="so much local data"):
+        tries.run(operator("", build=build))
+    assert service.jobs() == []
+
+
 @pytest.fixture
 def tries() -> TaskTries:
     """One task instance."""
@@ -316,6 +354,20 @@ def test_two_attempts_at_once_run_one_operation(service: ConnectService, server:
     assert [job.external_id for job in service.jobs()] == [operation]
 
 
+def test_a_task_that_is_not_durable_takes_its_operation_along(
+    service: ConnectService, proxy: ConnectProxy, server: SparkConnectServer, tmp_path: Path
+) -> None:
+    """As the parent of any operator that runs something does when it is stopped."""
+    task = ConnectTask(
+        connection(proxy.port), tmp_path / "store", service.gate.closed, arguments={"durable": False}
+    )
+    attempt = task.start()
+    until(lambda: any(job.live for job in service.jobs()))
+    attempt.stop()
+    assert proxy.requests["Interrupt"] == 1
+    until(lambda: not any(job.live for job in service.jobs()))
+
+
 class TestRestart:
     """What a server's end does; it is this class's own server."""
 
@@ -344,17 +396,30 @@ class TestRestart:
         assert own.jobs() == []
 
     @pytest.mark.slow
-    @pytest.mark.parametrize(
-        "own",
-        [
-            {
-                "spark.connect.execute.manager.detachedTimeout": "3s",
-                "spark.connect.execute.manager.maintenanceInterval": "1s",
-                "spark.connect.execute.reattachable.senderMaxStreamDuration": "2s",
-            }
-        ],
-        indirect=True,
-    )
+    @pytest.mark.parametrize("own", [_IMPATIENT], indirect=True)
+    @pytest.mark.parametrize("deferred", [False, True], ids=["by the worker", "by the triggerer"])
+    def test_an_operation_that_is_watched_is_kept(
+        self, own: SparkConnectServer, tries: TaskTries, deferred: bool
+    ) -> None:
+        """Looks attach often enough: it runs for three times as long as the server keeps a detached one."""
+        gate, keeps = Gate(own.port), timedelta(seconds=3)
+        opening = threading.Timer(3 * keeps.total_seconds(), gate.open)
+        opening.start()
+
+        def make() -> ResumableSparkConnectOperator:
+            return operator(gate.closed, detached_timeout=keeps)
+
+        if deferred:
+            watched = tries.defer(make())
+            result = watched.resume(make(), watched.event(60))
+        else:
+            result = tries.run(make())
+        opening.join()
+        assert result == [{"n": 2000}]
+        assert tries.record(make())["generation"] == 1
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("own", [_IMPATIENT], indirect=True)
     def test_an_operation_that_nobody_attaches_to_is_cancelled_by_the_server(
         self, own: SparkConnectServer, tries: TaskTries
     ) -> None:
@@ -364,3 +429,18 @@ class TestRestart:
         until(lambda: [job.state for job in own.jobs()] == ["FAILED"])
         assert tries.run(operator(SUCCEEDS)) == [{"n": 2000}]
         assert tries.record(operator(SUCCEEDS))["generation"] == 2
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("own", [_IMPATIENT], indirect=True)
+    def test_an_operation_that_ended_unwatched_is_a_success_where_its_rows_are_not_wanted(
+        self, own: SparkConnectServer, tries: TaskTries
+    ) -> None:
+        """The server dropped it, and still tells that it has done its work: it is not run again."""
+        assert tries.crash(lambda: operator(SUCCEEDS), "after_id")
+        (operation,) = own.operations(USER)
+        log = own.work_dir / "processes" / "connect.log"
+        until(lambda: f"{operation}) is removed" in log.read_text(encoding="utf-8", errors="replace"))
+        with pytest.raises(JobMissing, match="its result was not kept"):
+            tries.run(operator(SUCCEEDS))
+        assert tries.run(operator(SUCCEEDS, do_xcom_push=False)) is None
+        assert own.operations(USER) == [operation]

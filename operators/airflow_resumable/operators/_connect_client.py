@@ -54,8 +54,6 @@ ATTACH_AFTER = 2.0
 A server (4.2.0) takes an operation for an orphan, and ends it, that is attached to in the moment in which
 another request starts it.
 """
-ATTACH_EVERY = 20.0
-"""Seconds after which a look attaches again."""
 
 # By number: the names are not in the messages of pyspark 4.0 and 4.1, whose servers don't answer it either.
 _TOLD = {2: RUNNING, 4: FINISHED, 5: FAILED, 6: CANCELED}
@@ -87,13 +85,15 @@ class ConnectClient:
         url: ``sc://host:port/;user_id=...;token=...``, as `SparkConnectHook` makes it.
         user_id: The user whose sessions these are. A session is known by user and id.
         who: What to check when the server refuses this user, for the error's text.
+        attach_every: Seconds after which a look attaches again, well below the server's detachedTimeout.
     """
 
-    def __init__(self, url: str, user_id: str, who: str) -> None:
+    def __init__(self, url: str, user_id: str, who: str, attach_every: float = 20.0) -> None:
         builder = DefaultChannelBuilder(url)
         self.endpoint: str = builder.endpoint
         self.user_id = user_id
         self._who = who
+        self._attach_every = attach_every
         self._agent = builder.userAgent
         self._channel: grpc.Channel = builder.toChannel()
         self._stub: Any = SparkConnectServiceStub(self._channel)  # type: ignore[no-untyped-call]
@@ -188,7 +188,7 @@ class ConnectClient:
             return told
         if told == RUNNING:
             now = time.monotonic()
-            if now > self._attach_at.setdefault(operation, now + ATTACH_AFTER):
+            if now > self._attach_at.setdefault(operation, now + min(ATTACH_AFTER, self._attach_every)):
                 self._attach(operation)
             return RUNNING
         # Ended, which only its stream tells the end of; or a server that knows no other way to tell.
@@ -242,7 +242,7 @@ class ConnectClient:
                     raise
             finally:
                 call.cancel()
-        self._attach_at[operation] = time.monotonic() + ATTACH_EVERY
+        self._attach_at[operation] = time.monotonic() + self._attach_every
 
     def _read(self, operation: str, patience: float, *, has_ended: bool) -> Ending | None:
         """Read an operation's stream from its beginning; None when it has no end yet."""
@@ -259,11 +259,7 @@ class ConnectClient:
                 status, kind = errors.code(error), errors.error_class(error)
                 if status is grpc.StatusCode.DEADLINE_EXCEEDED and not has_ended:
                     return None
-                if (
-                    errors.is_transient(error)
-                    or kind in errors.GONE
-                    or status is not grpc.StatusCode.INTERNAL
-                ):
+                if errors.is_transient(error) or kind in errors.GONE or not errors.is_sparks_own(error):
                     raise
                 if kind in (errors.BUFFER_EXCEEDED, errors.NOT_REATTACHABLE):
                     raise RuntimeError(_REMEDIES[kind].format(operation=operation)) from error
@@ -274,6 +270,8 @@ class ConnectClient:
         return None
 
     def _note(self, operation: str, ending: Ending) -> Ending:
+        if ending.state == FAILED:
+            _log.error("operation %s failed: %s", operation, ending.message)
         self._endings[operation] = ending
         return ending
 

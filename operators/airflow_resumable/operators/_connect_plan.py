@@ -11,6 +11,7 @@ makes is caught and becomes the plan.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -29,6 +30,8 @@ with warnings.catch_warnings():
 Message: Any = import_module("google.protobuf.message").Message
 
 Build = Callable[..., Any]
+
+_log = logging.getLogger(__name__)
 
 
 def of_sql(sql: str, rows: int) -> pb.Plan:
@@ -59,7 +62,7 @@ def of_build(build: Build, arguments: Mapping[str, Any], url: str, user_id: str,
     session = _Session(url, user_id)
     client = session.client
     try:
-        with _remote():
+        with _remote(session):
             built = build(session, **arguments)
             if client.writes and built is not None:
                 raise ValueError(
@@ -78,10 +81,10 @@ def of_build(build: Build, arguments: Mapping[str, Any], url: str, user_id: str,
                 raise TypeError(
                     f"build returned {built!r}; return a DataFrame of the session it was given, or write one"
                 )
+        client.check_statements(plan)
+        return plan
     finally:
-        client.close()
-    client.check_statements(plan)
-    return plan
+        client.leave()
 
 
 def digest(plan: pb.Plan) -> str:
@@ -123,9 +126,14 @@ def _of_relation(relation: pb.Relation, rows: int) -> pb.Plan:
 
 
 @contextmanager
-def _remote() -> Iterator[None]:
-    # By this pyspark's functions know that they belong to Connect, in a package that has both kinds.
-    with mock.patch.dict(os.environ, {"SPARK_CONNECT_MODE_ENABLED": "1"}):
+def _remote(session: SparkSession) -> Iterator[None]:
+    # By the first pyspark's functions know that they belong to Connect, in a package that has both kinds; by
+    # the second functions of the user's own find the session that they are made for. Not as the active one,
+    # which pyspark would ask the server with each column whether to note the line of code.
+    with (
+        mock.patch.dict(os.environ, {"SPARK_CONNECT_MODE_ENABLED": "1"}),
+        mock.patch.object(SparkSession, "_default_session", session),
+    ):
         yield
 
 
@@ -136,6 +144,17 @@ class _Client(SparkConnectClient):
         super().__init__(DefaultChannelBuilder(url), user_id=user_id)
         self.writes: list[pb.Command] = []
         self._statements: list[str] = []
+
+    def leave(self) -> None:
+        """Hang up, and let the server forget the session if it was asked anything."""
+        if self._server_session_id is not None:
+            request = pb.ReleaseSessionRequest(session_id=self._session_id)
+            request.user_context.user_id = self._user_id or ""
+            try:
+                self._stub.ReleaseSession(request, timeout=5.0, metadata=self._builder.metadata())
+            except Exception as error:
+                _log.warning("session %s is left to the server: %s", self._session_id, error)
+        self.close()
 
     def execute_command(self, command: pb.Command, observations: Any = None) -> Any:
         """Catch a write; let a statement be a relation, as pyspark does where the server ran nothing."""
@@ -153,6 +172,10 @@ class _Client(SparkConnectClient):
     def _execute(self, *args: Any, **kwargs: Any) -> Any:
         self._refuse("a registration")
 
+    def _set_relation_in_plan(self, plan: pb.Plan, relation: pb.Relation) -> None:
+        # Not the parent's: that asks the server whether to compress it.
+        plan.root.CopyFrom(relation)
+
     def add_artifacts(self, *args: Any, **kwargs: Any) -> Any:
         """Refuse; they would be another session's."""
         self._refuse("an upload")
@@ -160,6 +183,8 @@ class _Client(SparkConnectClient):
     def cache_artifact(self, *args: Any, **kwargs: Any) -> Any:
         """Refuse; see `add_artifacts`."""
         self._refuse("a DataFrame of so much local data")
+
+    cache_artifacts = cache_artifact
 
     def _refuse(self, what: str) -> None:
         raise ValueError(

@@ -60,7 +60,8 @@ class ResumableSparkConnectOperator(ResumableJobMixin, BaseOperator):
         result_rows_limit: Rows that are asked for and returned, at most, as a list of dicts; 1 or more. A
             statement that does something gives none.
         status_poll_interval: Seconds between two looks, more than 0 and at most 60.
-        detached_timeout: How long the server keeps an operation that nobody attaches to.
+        detached_timeout: How long the server keeps an operation that nobody attaches to; more than twice
+            `status_poll_interval`.
         deferrable: Let the triggerer watch.
         durable, resume_policy: See `airflow_resumable.sdk.ResumableJobMixin`.
 
@@ -116,6 +117,7 @@ class ResumableSparkConnectOperator(ResumableJobMixin, BaseOperator):
     _client: ConnectClient | None = None
     _plan: pb.Plan | None = None
     _created: bool | None = None
+    _operation: str | None = None
     _result_size: int = 0
 
     def __init__(
@@ -149,6 +151,11 @@ class ResumableSparkConnectOperator(ResumableJobMixin, BaseOperator):
             raise ValueError(allowed)
         if not isinstance(detached_timeout, timedelta):
             raise TypeError(f"detached_timeout={detached_timeout!r} is not allowed; use a timedelta")
+        if detached_timeout.total_seconds() <= 2 * status_poll_interval:
+            raise ValueError(
+                f"detached_timeout={detached_timeout!r} is not allowed; use more than twice "
+                f"status_poll_interval={status_poll_interval!r}"
+            )
         super().__init__(**kwargs)
         self.sql = sql
         self.build = build
@@ -208,10 +215,16 @@ class ResumableSparkConnectOperator(ResumableJobMixin, BaseOperator):
         return self._client
 
     def _connect(self, location: Mapping[str, Any] | None = None) -> ConnectClient:
-        from airflow_resumable.operators._connect_client import ConnectClient
-
+        try:
+            from airflow_resumable.operators._connect_client import ConnectClient
+        except ImportError as error:
+            raise ImportError(
+                f"ResumableSparkConnectOperator needs pyspark 4.0 or newer with all that Spark Connect needs "
+                f"({error}): pip install 'airflow-resumable[spark]'"
+            ) from error
         url, user = self._server(location)
-        return ConnectClient(url, user, f"login and password of connection {self.conn_id!r}")
+        attach_every = min(20.0, self.detached_timeout.total_seconds() / 4)
+        return ConnectClient(url, user, f"login and password of connection {self.conn_id!r}", attach_every)
 
     def _server(self, location: Mapping[str, Any] | None = None) -> tuple[str, str]:
         from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
@@ -258,6 +271,7 @@ class ResumableSparkConnectOperator(ResumableJobMixin, BaseOperator):
         operation = as_uuid(token) if token else str(uuid.uuid4())
         conf = {str(name): str(value) for name, value in self.conf.items()}
         self._created = self._connected().start(operation, plan, conf)
+        self._operation = operation
         return operation
 
     def was_job_created(self) -> bool | None:
@@ -315,7 +329,9 @@ class ResumableSparkConnectOperator(ResumableJobMixin, BaseOperator):
         try:
             rows = rows_of(self._connected().ending(str(external_id)).batches)
         except JobNotFound:
-            # What isn't pushed isn't on record either, and isn't missed.
+            # A write has no rows. What isn't pushed isn't on record either, and isn't missed.
+            if self.build is not None and self._planned().HasField("command"):
+                return []
             if self.do_xcom_push:
                 raise
             return None
@@ -345,6 +361,11 @@ class ResumableSparkConnectOperator(ResumableJobMixin, BaseOperator):
             JobNotFound: The server has no such operation.
         """
         self._connected().interrupt(str(external_id))
+
+    def on_kill(self) -> None:
+        """Interrupt the operation of a task that is not durable; else the protocol decides."""
+        if self._operation is not None:
+            self._connected().interrupt(self._operation)
 
     def get_job_location(self, external_id: JsonValue, context: Context) -> JsonValue:
         """Return the server and the user whose operation it is."""
@@ -393,11 +414,23 @@ class ResumableSparkConnectOperator(ResumableJobMixin, BaseOperator):
         return _connect_errors.is_transient(error) or super().is_transient_error(error)
 
     def get_watch_arguments(self, context: Context) -> Mapping[str, JsonValue]:
-        """Return what the triggerer needs: the connection and the poll interval."""
-        return {"conn_id": self.conn_id, "status_poll_interval": self.poll_interval}
+        """Return what the triggerer needs: the connection, and how often to look."""
+        return {
+            "conn_id": self.conn_id,
+            "status_poll_interval": self.poll_interval,
+            "detached_timeout": self.detached_timeout.total_seconds(),
+        }
 
     @classmethod
     def for_watching(cls, arguments: Mapping[str, Any]) -> Self:
         """Return an operator that looks at an operation and can't start one."""
         # With a delay of its own, so that nothing is said of retries that there are none of.
-        return cls(task_id="watched", retries=1, retry_delay=timedelta(seconds=1), sql=_WATCHED, **arguments)
+        return cls(
+            task_id="watched",
+            retries=1,
+            retry_delay=timedelta(seconds=1),
+            sql=_WATCHED,
+            conn_id=arguments["conn_id"],
+            status_poll_interval=arguments["status_poll_interval"],
+            detached_timeout=timedelta(seconds=arguments["detached_timeout"]),
+        )
