@@ -9,6 +9,7 @@ log counts.
 from __future__ import annotations
 
 import gc
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ import psutil
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
+from airflow_resumable.jobs.errors import JobKept
 from airflow_resumable.operators.spark_submit import ResumableSparkSubmitOperator
 from airflow_resumable.sdk import JobFailed, JobMissing
 from airflow_resumable.testing.task_tries import TaskTries, at_point
@@ -296,6 +298,28 @@ def test_a_user_who_stops_the_task_kills_the_application_once(
     assert service.cancels() == 1
     (job,) = service.submitted()
     assert service.yarn.applications()[job]["state"] == "KILLED"
+
+
+def test_a_user_who_stops_a_try_that_has_not_begun_kills_the_application_of_the_one_before(
+    service: YarnService,
+) -> None:
+    """SIGTERM before `execute`: the application is on record, and the connection is read for the kill."""
+    tries = TaskTries()
+    assert tries.crash(lambda: make(service.spark_submit, service.plan("runs")), "after_id")
+    operator = make(service.spark_submit, service.plan("runs"))
+    given, tries.server_state = tries.context(operator), "failed"
+
+    def _on_term(signum: int, frame: object) -> None:
+        operator.on_kill()
+
+    before = signal.signal(signal.SIGTERM, _on_term)
+    try:
+        with mock.patch("airflow.sdk.get_current_context", return_value=given), pytest.raises(JobKept):
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert service.cancels() == 1
+    assert [job.live for job in service.jobs()] == [False]
 
 
 def test_a_timeout_keeps_the_application_for_the_next_try(service: YarnService, tmp_path: Path) -> None:
