@@ -8,7 +8,8 @@ The whole of it is run, and recorded for the docs, by `make proof`; elsewhere a 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,20 @@ import pytest
 from airflow_resumable.jobs.adapter import SubmitWindow
 from airflow_resumable.testing import crash_matrix
 from airflow_resumable.testing.crash_matrix import Cell, CrashMatrix, every_cell
+from airflow_resumable.testing.forked_try import Method
 from airflow_resumable.testing.jobservice.process import JobService
 from airflow_resumable.testing.kubernetes.cluster import KubernetesCluster
+from airflow_resumable.testing.spark_connect import SparkConnectServer
+from airflow_resumable.testing.yarn_stand_in import YarnStandIn
+from tests import connect_attempts as connect
+from tests import systems
+from tests import yarn_service as yarns
 from tests.conformance import test_kubernetes_pod_conformance as pods
+from tests.conformance import test_spark_kubernetes as drivers
+from tests.conformance.test_spark_connect import ConnectService
+from tests.connect_proxy import ConnectProxy
+from tests.kubernetes_job_attempts import JobService as KubernetesJobs
+from tests.kubernetes_job_attempts import make_job
 from tests.kubernetes_service import KubernetesService
 from tests.local_conformance import LocalConformance, LocalService
 
@@ -37,6 +49,7 @@ class Matrix:
 
     name: str
     window = SubmitWindow.CLOSED
+    method: Method = "fork"
 
     def services(self, request: pytest.FixtureRequest, folder: Path) -> Iterator[Any]:
         """Yield a service without jobs, again and again."""
@@ -46,8 +59,15 @@ class Matrix:
         """Make an operator."""
         raise NotImplementedError
 
+    def maker(self, service: Any, outcome: Any) -> Callable[[], Any]:
+        """Return what makes an operator."""
+        return lambda: self.make(service, outcome)
+
     def _cells(self, request: pytest.FixtureRequest, folder: Path, chosen: Any) -> list[Cell]:
-        services, matrix = self.services(request, folder), CrashMatrix(self.make, self.window, folder)
+        services, matrix = (
+            self.services(request, folder),
+            CrashMatrix(self.maker, self.window, folder, self.method),
+        )
         expected = matrix.undisturbed(next(services))
         assert expected.how == "returned"
         return [matrix.cell(next(services), point, death, expected) for point, death in chosen]
@@ -97,3 +117,79 @@ class TestKubernetesPod(Matrix):
 
     def make(self, service: Any, outcome: Any) -> Any:
         return pods.TestPod().make(service, outcome)
+
+
+class TestSparkOnYarn(Matrix):
+    """An application on YARN, at a stand-in for its ResourceManager."""
+
+    name = "Spark on YARN (stand-in)"
+    window = SubmitWindow.NARROWED
+
+    def services(self, request: pytest.FixtureRequest, folder: Path) -> Iterator[Any]:
+        with YarnStandIn(folder / "yarn") as yarn:
+            named = yarns.connection(yarn.address)
+            request.getfixturevalue("monkeypatch").setenv(yarns.CONNECTION, named)
+            for number in range(1000):
+                place = folder / f"yarn-{number}"
+                place.mkdir()
+                yield yarns.YarnService(yarn, place)
+
+    def make(self, service: Any, outcome: Any) -> Any:
+        return yarns.make(service.spark_submit, service.plan(outcome))
+
+
+class TestKubernetesJob(Matrix):
+    """A Job, at a real API server with its own controller."""
+
+    name = "Kubernetes Job"
+
+    def services(self, request: pytest.FixtureRequest, folder: Path) -> Iterator[Any]:
+        cluster: KubernetesCluster = request.getfixturevalue("kubernetes")
+        proxy = cluster.proxy()
+        for number in range(1000):
+            yield KubernetesJobs(cluster, proxy, folder / f"gate-{number}")
+
+    def make(self, service: Any, outcome: Any) -> Any:
+        return make_job(service, outcome, on_finish_action="keep_pod")
+
+
+class TestSparkConnect(Matrix):
+    """An operation on a real Spark Connect server."""
+
+    name = "Spark Connect"
+    method: Method = "forkserver"
+
+    def services(self, request: pytest.FixtureRequest, folder: Path) -> Iterator[Any]:
+        for one in ("java", "pyspark"):
+            systems.require(one)
+        patch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
+        with SparkConnectServer(folder / "connect") as server, ConnectProxy(server.port) as proxy:
+            patch.setenv(connect.CONNECTION, connect.connection(proxy.port, ui_url=server.ui_url))
+            while True:
+                proxy.requests.clear()
+                yield ConnectService(server, proxy)
+
+    def maker(self, service: Any, outcome: Any) -> Callable[[], Any]:
+        return partial(connect.operator, service.gate.closed if outcome == "runs" else connect.SUCCEEDS)
+
+
+@pytest.mark.slow
+class TestSparkOnKubernetes(Matrix):
+    """A driver pod, at a real API server, by real spark-submit; on the stand-in for a node."""
+
+    name = "Spark on Kubernetes"
+
+    def services(self, request: pytest.FixtureRequest, folder: Path) -> Iterator[Any]:
+        for one in ("java", "pyspark"):
+            systems.require(one)
+        cluster: KubernetesCluster = request.getfixturevalue("kubernetes")
+        patch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
+        proxy, jar = cluster.proxy(), drivers.build(folder / "app")
+        for number in range(1000):
+            service = drivers.DriverPods(cluster, proxy, folder / f"gate-{number}")
+            service.jar, service.marker = jar, folder / f"marker-{number}"
+            drivers.lead_to(service, patch)
+            yield service
+
+    def make(self, service: Any, outcome: Any) -> Any:
+        return drivers.operator(service, outcome)

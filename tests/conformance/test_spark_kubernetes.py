@@ -73,13 +73,43 @@ def proxy(kubernetes: KubernetesCluster) -> FaultProxy:
     return kubernetes.proxy()
 
 
-@pytest.fixture(scope="module")
-def jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compile the test application."""
+def build(folder: Path) -> Path:
+    """Compile the test application, or skip."""
     javac = shutil.which("javac", path=f"{find_java() / 'bin'}{os.pathsep}{os.environ['PATH']}")
     if javac is None:
         pytest.skip("javac is not here: install a JDK (Debian: apt-get install openjdk-17-jdk-headless)")
-    return build_sleep_jar(tmp_path_factory.mktemp("app"), find_spark(), javac)
+    return build_sleep_jar(folder, find_spark(), javac)
+
+
+def lead_to(service: DriverPods, patch: pytest.MonkeyPatch) -> None:
+    """Give Airflow and spark-submit the way to a namespace."""
+    host, _, port = service.proxy.url.rpartition(":")
+    connection = {
+        "conn_type": "spark",
+        "host": f"k8s://{host}",
+        "port": int(port),
+        "extra": {"deploy-mode": "cluster", "namespace": service.namespace},
+    }
+    path = os.environ["PATH"].split(os.pathsep)
+    here = str(Path(sys.executable).parent)
+    variables = {
+        "AIRFLOW__KUBERNETES_EXECUTOR__IN_CLUSTER": "False",
+        "AIRFLOW__KUBERNETES_EXECUTOR__CONFIG_FILE": service.kubeconfig(),
+        "AIRFLOW_CONN_SPARK_ON_KUBERNETES": json.dumps(connection),
+        "JAVA_HOME": str(find_java()),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PATH": os.pathsep.join(path if here in path else [here, *path]),
+        "SPARK_SUBMIT_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    }
+    for name, value in variables.items():
+        patch.setenv(name, value)
+    patch.setattr(KubernetesTarget, "least_poll_interval", 0.0)
+
+
+@pytest.fixture(scope="module")
+def jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Compile the test application."""
+    return build(tmp_path_factory.mktemp("app"))
 
 
 @pytest.fixture
@@ -90,29 +120,17 @@ def service(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[DriverPods]:
-    """Give a test a namespace of its own, and Airflow and spark-submit the way to it."""
+    """Give a test a namespace of its own."""
     service = DriverPods(kubernetes, proxy, tmp_path / "gate")
     service.jar, service.marker = jar, tmp_path / "marker"
-    monkeypatch.setenv("AIRFLOW__KUBERNETES_EXECUTOR__IN_CLUSTER", "False")
-    monkeypatch.setenv("AIRFLOW__KUBERNETES_EXECUTOR__CONFIG_FILE", service.kubeconfig())
-    connection = {
-        "conn_type": "spark",
-        "host": f"k8s://{proxy.url.rpartition(':')[0]}",
-        "port": int(proxy.url.rpartition(":")[2]),
-        "extra": {"deploy-mode": "cluster", "namespace": service.namespace},
-    }
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_ON_KUBERNETES", json.dumps(connection))
-    monkeypatch.setenv("JAVA_HOME", str(find_java()))
-    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
-    monkeypatch.setattr(KubernetesTarget, "least_poll_interval", 0.0)
+    lead_to(service, monkeypatch)
     yield service
     proxy.heal()
     service.release()
 
 
-def _operator(service: DriverPods, outcome: str, **more: Any) -> ResumableSparkSubmitOperator:
+def operator(service: DriverPods, outcome: str, **more: Any) -> ResumableSparkSubmitOperator:
+    """Return an operator that runs the test application."""
     arguments = {**service.arguments(outcome), "status_poll_interval": 0.2, "retries": 2, **more}
     return ResumableSparkSubmitOperator(**arguments)
 
@@ -131,7 +149,7 @@ class TestSparkOnKubernetes(JobConformance):
 
     def make(self, service: DriverPods, outcome: Any) -> Any:
         """Make an operator."""
-        return _operator(service, outcome)
+        return operator(service, outcome)
 
 
 @pytest.fixture
@@ -142,8 +160,8 @@ def tries(tmp_path: Path) -> TaskTries:
 
 def test_a_worker_that_dies_after_the_submit_starts_one_driver(service: DriverPods, tries: TaskTries) -> None:
     """The next try finds the pod by its token; it carries token and family as labels."""
-    assert tries.crash(lambda: _operator(service, "succeeds"), "after_accept")
-    subject = _operator(service, "succeeds")
+    assert tries.crash(lambda: operator(service, "succeeds"), "after_accept")
+    subject = operator(service, "succeeds")
     tries.run(subject)
 
     (created,) = service.cluster.audit.created("pods", service.namespace)
@@ -160,9 +178,9 @@ def test_a_submit_whose_answer_is_lost_is_refused_the_second_time(
     """spark-submit fails between the pod and its ConfigMap: that pod never starts, and one driver runs."""
     service.fail("submit", "lost_reply", 1)
     try:
-        tries.run(_operator(service, "succeeds"))
+        tries.run(operator(service, "succeeds"))
     except Exception:
-        tries.run(_operator(service, "succeeds"))
+        tries.run(operator(service, "succeeds"))
 
     assert service.runs() == 1
     assert len({_of(job)["name"] for job in service.jobs()}) == 1
@@ -172,7 +190,7 @@ def test_a_kept_stop_and_three_503s_leave_the_driver_untouched(service: DriverPo
     """No delete, no patch, no spark-submit left, no post-submit command before the end; the same uid."""
     ran = service.marker.with_name("post")
     more = {"post_submit_commands": [f"touch {ran}"]}
-    assert tries.stop(_operator(service, "runs", **more), "running") == "JobKept"
+    assert tries.stop(operator(service, "runs", **more), "running") == "JobKept"
     left = [one for one in psutil.Process().children(recursive=True) if "spark-submit" in one.cmdline()]
     (before,) = service.jobs()
     audit = service.cluster.audit
@@ -182,7 +200,7 @@ def test_a_kept_stop_and_three_503s_leave_the_driver_untouched(service: DriverPo
     assert not audit.deleted("pods", service.namespace)
     service.fail("status", "unavailable", 3)
     service.release()
-    tries.run(_operator(service, "runs", **more))
+    tries.run(operator(service, "runs", **more))
     assert [_of(job)["uid"] for job in service.jobs()] == [_of(before)["uid"]]
     assert not [one for one in audit.requests("patch", "pods", service.namespace)]
     assert ran.exists()
@@ -198,7 +216,7 @@ def test_stock_and_ours_take_over_from_each_other(service: DriverPods, tries: Ta
     started = stock.submit_job(tries.context(stock))
     tries.store.set(stock.external_id_key, started, retention=None)
     service.release()
-    ours = _operator(service, "runs")
+    ours = operator(service, "runs")
     tries.run(ours)
 
     assert len(service.jobs()) == 1
@@ -211,11 +229,11 @@ def test_a_driver_pod_that_is_gone_after_an_unknown_end_is_not_started_again(
     service: DriverPods, tries: TaskTries
 ) -> None:
     """Collected while nobody watched: `on_missing`; collected after a recorded success: the success."""
-    assert tries.crash(lambda: _operator(service, "runs"), "after_id")
+    assert tries.crash(lambda: operator(service, "runs"), "after_id")
     (job,) = service.jobs()
     service.forget({"name": _of(job)["name"]})
     service.cluster.wait_for_pod(service.namespace, _of(job)["name"], set())
     with pytest.raises(JobMissing):
-        tries.run(_operator(service, "runs"))
+        tries.run(operator(service, "runs"))
 
     assert len(service.jobs()) == 1

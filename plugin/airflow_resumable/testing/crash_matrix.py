@@ -13,7 +13,7 @@ from typing import Any
 from airflow_resumable.jobs.adapter import SubmitWindow
 from airflow_resumable.jobs.crashpoints import POINTS
 from airflow_resumable.testing.conformance_service import ServiceUnderTest
-from airflow_resumable.testing.forked_try import DEATHS, Death, Ended, ForkedTry
+from airflow_resumable.testing.forked_try import DEATHS, Death, Ended, ForkedTry, Method
 
 _LATE = POINTS[POINTS.index("mid_poll") + 1 :]
 _TRIES = 4
@@ -52,20 +52,28 @@ class CrashMatrix:
     """Makes the cells of one operator.
 
     Args:
-        make: Makes the operator for a service and an outcome, as in the conformance suite.
+        maker: For a service and an outcome, as in the conformance suite, what makes the operator.
         window: What the operator states.
         folder: Where stores are kept.
+        method: See `ForkedTry`.
     """
 
-    def __init__(self, make: Callable[[Any, Any], Any], window: SubmitWindow, folder: Path) -> None:
-        self._make = make
+    def __init__(
+        self,
+        maker: Callable[[Any, Any], Callable[[], Any]],
+        window: SubmitWindow,
+        folder: Path,
+        method: Method = "fork",
+    ) -> None:
+        self._maker = maker
+        self._method = method
         self._window = window
         self._folder = folder
         self._count = 0
 
     def undisturbed(self, service: Any) -> Ended:
         """Run a task instance whose only try dies nowhere."""
-        return ForkedTry(lambda: self._make(service, "succeeds"), self._store(), 1).end()
+        return self._try(service, "succeeds", self._store(), 1).end()
 
     def cell(self, service: ServiceUnderTest, point: str, death: Death, expected: Ended) -> Cell:
         """Let the first try of a task instance die, and carry its job on.
@@ -79,7 +87,7 @@ class CrashMatrix:
         store = self._store()
         # From the first look on a job that has ended would be found so by the next try.
         outcome = "succeeds" if point in _LATE else "runs"
-        first = ForkedTry(lambda: self._make(service, outcome), store, 1, point, death)
+        first = self._try(service, outcome, store, 1, point, death)
         reached = first.reached()
         if death != "SIGKILL supervisor":
             ended = first.end()
@@ -99,10 +107,21 @@ class CrashMatrix:
             self._may_double(point, death),
         )
 
+    def _try(
+        self,
+        service: Any,
+        outcome: str,
+        store: Path,
+        number: int,
+        point: str | None = None,
+        death: Death = "SIGKILL task",
+    ) -> ForkedTry:
+        return ForkedTry(self._maker(service, outcome), store, number, point, death, self._method)
+
     def _go_on(self, service: ServiceUnderTest, store: Path) -> Ended | None:
         last = None
         for number in range(2, _TRIES + 1):
-            again = ForkedTry(lambda: self._make(service, "runs"), store, number)
+            again = self._try(service, "runs", store, number)
             service.release()
             last = again.end()
             if last.how == "returned":

@@ -17,6 +17,7 @@ from airflow_resumable.testing.file_store import FileTaskStateStore
 from airflow_resumable.testing.task_tries import TaskTries, at_point
 
 Death = Literal["SIGKILL task", "SIGKILL supervisor", "SIGTERM"]
+Method = Literal["fork", "forkserver"]
 DEATHS: tuple[Death, ...] = ("SIGKILL task", "SIGKILL supervisor", "SIGTERM")
 
 
@@ -69,6 +70,8 @@ class ForkedTry:
         try_number: The try.
         point: Where it dies; None: nowhere.
         death: How.
+        method: ``forkserver`` where this process has threads that a fork would break (gRPC); then `make` has
+            to be picklable.
     """
 
     def __init__(
@@ -78,14 +81,17 @@ class ForkedTry:
         try_number: int,
         point: str | None = None,
         death: Death = "SIGKILL task",
+        method: Method = "fork",
     ) -> None:
-        context = multiprocessing.get_context("fork")
+        context: Any = multiprocessing.get_context(method)
         self._events, theirs = context.Pipe(duplex=False)
         with warnings.catch_warnings():
             # From Python 3.12 on a fork of a process with threads warns; this child only runs the try.
             warnings.simplefilter("ignore", DeprecationWarning)
             self._process = context.Process(
-                target=_live, args=(theirs, make, store, try_number, point, death), daemon=True
+                target=_live,
+                args=(theirs, dict(os.environ), make, store, try_number, point, death),
+                daemon=True,
             )
             self._process.start()
         theirs.close()
@@ -122,8 +128,15 @@ class ForkedTry:
 
 
 def _live(
-    pipe: Any, make: Callable[[], Any], folder: Path, try_number: int, point: str | None, death: Death
+    pipe: Any,
+    environment: dict[str, str],
+    make: Callable[[], Any],
+    folder: Path,
+    try_number: int,
+    point: str | None,
+    death: Death,
 ) -> None:
+    os.environ.update(environment)
     store = SeverableStore(folder)
     tries = TaskTries(store)
     # The run's start makes the token, so each try has to be told the same.
