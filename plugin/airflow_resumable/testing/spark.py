@@ -170,15 +170,18 @@ class SparkCluster:
             (self.work_dir / name).mkdir(parents=True, exist_ok=True)
         self._http = httpx.Client(timeout=10.0, trust_env=False)
         try:
-            # Together: a worker that finds no master yet tries again by itself.
-            self._start("master")
-            self._start("worker")
-            self._await_ready()
+            self._start_all()
         except BaseException:
             self.close()
             raise
         self.timings["ready"] = time.monotonic() - began
         return self
+
+    def _start_all(self) -> None:
+        # Together: a worker that finds no master yet tries again by itself.
+        self._start("master")
+        self._start("worker")
+        self._await_ready()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -197,11 +200,11 @@ class SparkCluster:
         """List every living process of the cluster: master, worker, drivers, executors."""
         return self._tree.members()
 
-    def kill(self, name: Literal["master", "worker"], number: signal.Signals = signal.SIGKILL) -> None:
+    def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to the master or the worker alone and wait for its end.
 
         Args:
-            name: Which one.
+            name: Which one, ``master`` or ``worker``.
             number: The signal; SIGTERM makes a worker kill its drivers first.
         """
         self._down.add(name)
@@ -210,7 +213,7 @@ class SparkCluster:
         if process.wait(30.0) is None:
             raise StackError(f"the Spark {name} still runs 30 s after {number.name}:\n{process.tail()}")
 
-    def start(self, name: Literal["master", "worker"]) -> None:
+    def start(self, name: str) -> None:
         """Start the master or worker again after `kill` and wait until the cluster is ready."""
         self._start(name)
         self._await_ready()
@@ -335,24 +338,29 @@ class SparkCluster:
         assert self._http is not None
         return cast(dict[str, Any], self._http.get(f"{self.ui_url}/json/").raise_for_status().json())
 
-    def _start(self, name: Literal["master", "worker"]) -> None:
-        spark_class = [str(self.spark_home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
-        if name == "master":
-            argv = [
-                *(spark_class[0], f"{spark_class[1]}.Master"),
-                *("--host", "127.0.0.1", "--port", str(self.ports["rpc"])),
-                *("--webui-port", str(self.ports["master_ui"])),
-            ]
-        else:
-            argv = [
-                *(spark_class[0], f"{spark_class[1]}.Worker"),
-                *("--host", "127.0.0.1", "--port", str(self.ports["worker"])),
-                *("--webui-port", str(self.ports["worker_ui"])),
-                *("--cores", str(self._cores), "--memory", f"{self._memory_mb}m"),
-                *("--work-dir", str(self.work_dir / "work"), self.master_url),
-            ]
-        self._processes[name] = self._tree.start(name, argv, env=self._daemon_env(), cwd=self.work_dir)
+    def _start(self, name: str) -> None:
+        argv = self._worker_command() if name == "worker" else self._master_command("127.0.0.1")
+        self._run(name, argv, self._daemon_env())
+
+    def _run(self, name: str, argv: list[str], env: Mapping[str, str]) -> None:
+        self._processes[name] = self._tree.start(name, argv, env=env, cwd=self.work_dir)
         self._down.discard(name)
+
+    def _master_command(self, host: str) -> list[str]:
+        return [
+            *(str(self.spark_home / "bin" / "spark-class"), "org.apache.spark.deploy.master.Master"),
+            *("--host", host, "--port", str(self.ports["rpc"])),
+            *("--webui-port", str(self.ports["master_ui"])),
+        ]
+
+    def _worker_command(self) -> list[str]:
+        return [
+            *(str(self.spark_home / "bin" / "spark-class"), "org.apache.spark.deploy.worker.Worker"),
+            *("--host", "127.0.0.1", "--port", str(self.ports["worker"])),
+            *("--webui-port", str(self.ports["worker_ui"])),
+            *("--cores", str(self._cores), "--memory", f"{self._memory_mb}m"),
+            *("--work-dir", str(self.work_dir / "work"), self.master_url),
+        ]
 
     @property
     def _java_options(self) -> str:
@@ -368,8 +376,7 @@ class SparkCluster:
         options = {
             "spark.master.rest.enabled": "true",
             "spark.master.rest.port": str(self.ports["rest"]),
-            "spark.deploy.recoveryMode": self._recovery,
-            "spark.deploy.recoveryDirectory": str(self.work_dir / "recovery"),
+            **self._recovery_options(),
             # Else a taken port is quietly replaced by the next one, where another's server may answer.
             "spark.port.maxRetries": "0",
         }
@@ -382,6 +389,12 @@ class SparkCluster:
             "SPARK_DAEMON_JAVA_OPTS": self._java_options,
             "SPARK_LOCAL_DIRS": str(self.work_dir / "local"),
             "SPARK_NO_DAEMONIZE": "1",
+        }
+
+    def _recovery_options(self) -> dict[str, str]:
+        return {
+            "spark.deploy.recoveryMode": self._recovery,
+            "spark.deploy.recoveryDirectory": str(self.work_dir / "recovery"),
         }
 
     def _await_ready(self) -> None:
