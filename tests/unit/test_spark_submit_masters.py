@@ -250,3 +250,23 @@ def observed(state: str) -> Observation:
     operator = ResumableSparkSubmitOperator(task_id="task", retries=1)
     operator._target = StandaloneTarget.__new__(StandaloneTarget)
     return observe(operator, state, operator.get_capabilities())
+
+
+def test_a_master_that_is_down_is_not_handed_to_spark_submit(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """spark-submit is given the masters that can be connected to, in their order; the log has the others."""
+    up, down = start({}).port, free_port()
+    url = f"spark://127.0.0.1:{down},127.0.0.1:{up},localhost:{up}"
+
+    assert Masters(url).url_to_submit() == f"spark://127.0.0.1:{up},localhost:{up}"
+    (said,) = [one.getMessage() for one in caplog.records]
+    assert f"127.0.0.1:{down}" in said
+
+
+def test_a_url_of_masters_that_are_all_down_stays_as_it_is() -> None:
+    """As does that of one master: spark-submit says what is wrong."""
+    down, other = free_port(), free_port()
+    for url in (f"spark://127.0.0.1:{down}", f"spark://127.0.0.1:{down},127.0.0.1:{other}"):
+        assert Masters(url).url_to_submit() == url
+    assert Masters("spark://m1,m2").url_to_submit() == "spark://m1,m2"

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import queue
+import socket
 import ssl
 import threading
 import time
@@ -32,6 +33,7 @@ SUCCEEDED = frozenset({"FINISHED"})
 FAILED = frozenset({"FAILED", "KILLED", "ERROR"})
 UNKNOWN = "UNKNOWN"
 
+_CONNECT_SECONDS = 3.0
 LOOK_TIMEOUT = httpx.Timeout(10.0, connect=5.0)
 KILL_SECONDS = 1.5
 """Seconds for a kill request, all masters together: a dying task has no more."""
@@ -164,6 +166,29 @@ class Masters:
     def page(self, host: str) -> str:
         """Return the base URL of a host's web UI; where that speaks HTTPS, Spark redirects."""
         return f"http://{host}:{self.webui_port}"
+
+    @property
+    def leader(self) -> str:
+        """The host that was last seen to lead, else the first."""
+        return self._leader or next(iter(self.hosts), "")
+
+    def url_to_submit(self) -> str:
+        """Return the master URL without the masters at whose port nobody listens.
+
+        spark-submit's RPC client gives up when it can't connect to every master, one that is down included,
+        see ClientApp in org.apache.spark.deploy.
+        """
+        parts = [part.strip() for part in self.url.removeprefix("spark://").split(",")]
+        if len(parts) < 2:
+            return self.url
+        troubles = {part: why for part in parts if (why := _why_no_connection(part))}
+        if not troubles or len(troubles) == len(parts):
+            return self.url
+        _log.warning(
+            "spark-submit is not given these masters, which are down: %s",
+            "; ".join(f"{part} ({why})" for part, why in troubles.items()),
+        )
+        return "spark://" + ",".join(part for part in parts if part not in troubles)
 
     def _leader_first(self) -> list[str]:
         # A dead master costs a connect time-out; it should do so once per change of leader.
@@ -357,6 +382,18 @@ def _listing(base: str, page: dict[str, Any]) -> Listing:
         for one in (*page["activedrivers"], *page["completeddrivers"])
     )
     return Listing(base, drivers, {str(one["id"]): str(one["webuiaddress"]) for one in page["workers"]})
+
+
+def _why_no_connection(address: str) -> str:
+    """Return why nothing can be sent to a ``host:port``; empty when it can, or when no port is named."""
+    parts = urlsplit(f"//{address}")
+    if not parts.hostname or not parts.port:
+        return ""
+    try:
+        socket.create_connection((parts.hostname, parts.port), _CONNECT_SECONDS).close()
+    except OSError as error:
+        return str(error)
+    return ""
 
 
 def _trusted() -> ssl.SSLContext:

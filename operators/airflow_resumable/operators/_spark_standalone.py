@@ -73,6 +73,7 @@ class StandaloneTarget(SparkTarget):
     def conf(self, token: str, family: str) -> dict[str, Any]:
         """Return the property that a worker writes into the launch command of the driver."""
         self.hook._validate_yarn_track_via_rm_api_config()
+        self.hook._connection = {**self.hook._connection, "master": self.masters.url_to_submit()}
         return {MARK: token}
 
     def told(self, line: str) -> str | None:
@@ -173,7 +174,7 @@ class StandaloneTarget(SparkTarget):
 
     def url(self, external_id: str) -> str | None:
         """Return the page of the leading master, which lists its drivers."""
-        return self.masters.page(self.masters.hosts[0]) if self.masters.hosts else None
+        return self.masters.page(self.masters.leader) if self.masters.hosts else None
 
     def cancel(self, external_id: str) -> None:
         """Ask the masters over REST to kill the driver; one that has ended is none to kill."""
