@@ -79,6 +79,8 @@ def job_arguments(service: KubernetesService, outcome: str = "succeeds", **more:
         "get_logs": False,
         "termination_grace_period": 1,
         "job_poll_interval": 0.05,
+        # The provider's operator fails where no pod is there yet after so many lists.
+        "discover_pods_retry_number": 1000,
         "retries": 2,
         **more,
     }
