@@ -15,6 +15,7 @@ HOOK_CLASS = (
     "_build_spark_submit_command",
     "_mask_cmd",
     "_process_spark_submit_log",
+    "_resolved_yarn_rm_auth",
     "_run_post_submit_commands",
     "_submit_log_tail",
     "_validate_yarn_track_via_rm_api_config",
@@ -27,7 +28,10 @@ HOOK_SELF = (
     "_driver_status",
     "_is_kubernetes",
     "_is_yarn_cluster_mode",
+    "_properties_file",
     "_track_driver_via_k8s_api",
+    "_yarn_application_id",
+    "_yarn_rm_base_url",
     "_yarn_track_via_rm_api",
     "_should_track_driver_status",
 )
