@@ -63,7 +63,10 @@ def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesC
     from airflow_resumable.testing.kubernetes.cluster import KubernetesCluster
 
     if systems.require("kubernetes").name != "kube-apiserver":
-        pytest.skip("a cluster named by AIRFLOW_RESUMABLE_KUBECONFIG shows no audit log to count in")
+        pytest.skip(
+            "a cluster named by AIRFLOW_RESUMABLE_KUBECONFIG shows no audit log to count in; unset it for "
+            "the tests' own, by scripts/kubernetes_control_plane.sh"
+        )
     # What Spark's images have at a place of their own.
     home = systems.find("pyspark")
     environment = {"SPARK_HOME": str(home)} if home else {}

@@ -109,7 +109,7 @@ def _postgres() -> Path | None:
 
 def _kubernetes() -> Path | None:
     if named := os.environ.get("AIRFLOW_RESUMABLE_KUBECONFIG"):
-        return Path(named)
+        return Path(named).expanduser()
     try:
         return programs.find_programs().api_server
     except SystemUnavailable:
