@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 
 from airflow_resumable.operators._connect_errors import grpc
 
-Fault = Literal["unavailable", "lost_reply", "denied", "unimplemented"]
+Fault = Literal["unavailable", "lost_reply", "denied", "unimplemented", "broken"]
 
 _DETAILS = "grpc-status-details-bin"
 _STREAMS = ("ExecutePlan", "ReattachExecute")
@@ -22,6 +22,8 @@ _STATUS = {
     "lost_reply": grpc.StatusCode.UNAVAILABLE,
     "denied": grpc.StatusCode.PERMISSION_DENIED,
     "unimplemented": grpc.StatusCode.UNIMPLEMENTED,
+    # What gRPC makes of a stream that a gateway resets; Spark's own failures have the same status.
+    "broken": grpc.StatusCode.INTERNAL,
 }
 
 

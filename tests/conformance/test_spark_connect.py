@@ -186,6 +186,19 @@ def test_a_statement_that_does_something_is_run_once(service: ConnectService) ->
     run(f"DROP TABLE {table}")
 
 
+def test_a_stream_that_breaks_is_not_a_failure_of_spark(
+    service: ConnectService, proxy: ConnectProxy, tries: TaskTries
+) -> None:
+    """While the end of an INSERT that succeeded is read: it is read once more, and nothing runs again."""
+    table = f"t{uuid.uuid4().hex}"
+    TaskTries().run(operator(f"CREATE TABLE {table} (id BIGINT) USING parquet"))
+    proxy.fail(("ReattachExecute",), "broken", 2)
+    subject = operator(f"INSERT INTO {table} SELECT id FROM range(0, 7, 1, 1)")
+    assert tries.run(subject) == []
+    assert tries.record(subject)["generation"] == 1
+    assert TaskTries().run(operator(f"SELECT count(*) AS n FROM {table}")) == [{"n": 7}]
+
+
 def test_a_written_dataframe_is_written_once(service: ConnectService) -> None:
     """`build` may save; the save is the task's operation, with its id."""
     table = f"t{uuid.uuid4().hex}"

@@ -144,3 +144,13 @@ def test_the_connection_names_server_and_user(
     there, then = make()._server({"endpoint": "old:15002", "user_id": "them"})
     assert (there.partition(";")[0], then) == ("sc://old:15002/", "them")
     assert there.partition(";")[2] == url.partition(";")[2]
+
+
+def test_without_pyspark_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first thing that needs it is the task, not the Dag."""
+    monkeypatch.setitem(sys.modules, "pyspark.sql.connect.proto", None)
+    for name in ("_connect_plan", "_connect_client"):
+        monkeypatch.delitem(sys.modules, f"airflow_resumable.operators.{name}", raising=False)
+        monkeypatch.delattr(f"airflow_resumable.operators.{name}", raising=False)
+    with pytest.raises(ImportError, match=r"pip install 'airflow-resumable\[spark\]'"):
+        make().submit_job({})

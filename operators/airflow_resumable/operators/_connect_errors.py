@@ -71,9 +71,22 @@ def error_class(error: BaseException) -> str | None:
     return found[1] if found else None
 
 
+def is_sparks_own(error: BaseException) -> bool:
+    """Say whether the server itself tells of a failure; a broken stream is an INTERNAL of gRPC's too.
+
+    Not every failure has an error class, but the server sends details along with each; a gateway may drop
+    these.
+    """
+    sent = error.trailing_metadata() if isinstance(error, grpc.Call) else None
+    detailed = any(key == "grpc-status-details-bin" for key, _ in sent or ())
+    return detailed or error_class(error) is not None
+
+
 def is_transient(error: BaseException) -> bool:
-    """Say whether asking again may help: no connection, a deadline, too many requests, another reader."""
+    """Say whether asking again may help: no connection, a deadline, a broken stream, another reader."""
     status = code(error)
+    if status in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN) and not is_sparks_own(error):
+        return True
     if status is grpc.StatusCode.RESOURCE_EXHAUSTED:
         # gRPC itself says so of a message that is larger than the client takes, each time anew.
         return "larger than max" not in text(error)

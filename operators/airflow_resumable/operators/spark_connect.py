@@ -34,6 +34,17 @@ _WATCHED = "-- watched by the triggerer"
 _USER = "airflow"
 
 
+@contextmanager
+def _needing_pyspark() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise ImportError(
+            f"ResumableSparkConnectOperator needs pyspark 4.0 or newer with all that Spark Connect needs "
+            f"({error}): pip install 'airflow-resumable[spark]'"
+        ) from error
+
+
 class ResumableSparkConnectOperator(ResumableJobMixin, BaseOperator):
     """Runs one SQL statement, or what a function builds, on a Spark Connect server, and survives its worker.
 
@@ -215,13 +226,8 @@ class ResumableSparkConnectOperator(ResumableJobMixin, BaseOperator):
         return self._client
 
     def _connect(self, location: Mapping[str, Any] | None = None) -> ConnectClient:
-        try:
+        with _needing_pyspark():
             from airflow_resumable.operators._connect_client import ConnectClient
-        except ImportError as error:
-            raise ImportError(
-                f"ResumableSparkConnectOperator needs pyspark 4.0 or newer with all that Spark Connect needs "
-                f"({error}): pip install 'airflow-resumable[spark]'"
-            ) from error
         url, user = self._server(location)
         attach_every = min(20.0, self.detached_timeout.total_seconds() / 4)
         return ConnectClient(url, user, f"login and password of connection {self.conn_id!r}", attach_every)
@@ -240,8 +246,8 @@ class ResumableSparkConnectOperator(ResumableJobMixin, BaseOperator):
 
     def _planned(self) -> pb.Plan:
         if self._plan is None:
-            from airflow_resumable.operators import _connect_plan
-
+            with _needing_pyspark():
+                from airflow_resumable.operators import _connect_plan
             if self.build is None:
                 self._plan = _connect_plan.of_sql(str(self.sql), self.result_rows_limit)
             else:
@@ -255,9 +261,10 @@ class ResumableSparkConnectOperator(ResumableJobMixin, BaseOperator):
         """Return the statement, or a hash of the plan that was built, with what else makes the operation."""
         spec: dict[str, Any] = {"sql": self.sql, "conf": self.conf, "rows": self.result_rows_limit}
         if self.build is not None:
+            plan = self._planned()
             from airflow_resumable.operators import _connect_plan
 
-            spec["plan"] = _connect_plan.digest(self._planned())
+            spec["plan"] = _connect_plan.digest(plan)
         return spec
 
     def submit_job(self, context: Context) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -150,6 +151,8 @@ class SparkConnectServer:
             "JAVA_HOME": str(self._java_home),
             "SPARK_HOME": str(self._spark_home),
             "SPARK_CONF_DIR": str(self.work_dir / "conf"),
+            # Whose functions are sent to it; Spark's default is whatever python3 there is.
+            "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_DIRS": str(self.work_dir / "local"),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_HOSTNAME": "127.0.0.1",
