@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import uuid
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -21,7 +20,9 @@ from airflow_resumable.jobs.link import JobLink
 from airflow_resumable.jobs.mixin import ResumableJobMixin
 from airflow_resumable.jobs.outcome import RESULT_LIMIT
 from airflow_resumable.jobs.token import as_uuid
-from airflow_resumable.operators._facts import Permission, ServiceFacts
+from airflow_resumable.operators import _connect_arguments
+from airflow_resumable.operators._connect_facts import FACTS
+from airflow_resumable.operators._facts import ServiceFacts
 
 if TYPE_CHECKING:
     import pyspark.sql.connect.proto as pb
@@ -85,39 +86,7 @@ class ResumableSparkConnectOperator(ResumableJobMixin, BaseOperator):
     # spark.connect.session.manager.defaultSessionTimeout
     token_memory: timedelta | None = timedelta(minutes=60)
 
-    service_facts: ClassVar[tuple[ServiceFacts, ...]] = (
-        ServiceFacts(
-            service="Spark Connect 4.0 or newer",
-            submit_window=SubmitWindow.CLOSED,
-            window="none while the server runs; one that is restarted has lost every operation",
-            token="the operation's id and its session's, as a UUID",
-            memory=(
-                "while somebody attaches, and detachedTimeout (5 minutes) longer; the id alone for as "
-                "long as the session (60 minutes)"
-            ),
-            cancel="an interrupt by operation id; Spark cancels the operation's jobs",
-            retries=2,
-            retry_delay=timedelta(seconds=30),
-            retries_why="an operation that nobody attaches to for 5 minutes is cancelled by the server",
-            permissions=(
-                Permission(
-                    "spark.connect",
-                    "SparkConnectService",
-                    (
-                        "ExecutePlan",
-                        "ReattachExecute",
-                        "GetStatus",
-                        "Config",
-                        "AnalyzePlan",
-                        "Interrupt",
-                        "ReleaseExecute",
-                        "ReleaseSession",
-                    ),
-                    "the server asks for no permission; a gateway in front of it has to let these through",
-                ),
-            ),
-        ),
-    )
+    service_facts: ClassVar[tuple[ServiceFacts, ...]] = FACTS
 
     template_fields: Sequence[str] = ("sql", "op_kwargs", "conf", "conn_id")
     template_ext: Sequence[str] = (".sql",)
@@ -145,28 +114,9 @@ class ResumableSparkConnectOperator(ResumableJobMixin, BaseOperator):
         deferrable: bool = False,
         **kwargs: Any,
     ) -> None:
-        if (sql is None) == (build is None):
-            raise ValueError(f"sql={sql!r} and build={build!r}: give one of them")
-        if build is not None and not callable(build):
-            raise TypeError(f"build={build!r} is not allowed; use a function")
-        if op_kwargs and build is None:
-            raise ValueError("op_kwargs is for build; write the values into sql as templates")
-        if isinstance(result_rows_limit, bool) or not isinstance(result_rows_limit, int):
-            raise TypeError(f"result_rows_limit={result_rows_limit!r} is not allowed; use a whole number")
-        if not 0 < result_rows_limit < 2**31 - 1:
-            raise ValueError(f"result_rows_limit={result_rows_limit!r} is not allowed; use 1 or more")
-        allowed = f"status_poll_interval={status_poll_interval!r} is not allowed; use seconds, up to 60"
-        if isinstance(status_poll_interval, bool) or not isinstance(status_poll_interval, int | float):
-            raise TypeError(allowed)
-        if not 0 < status_poll_interval <= 60:
-            raise ValueError(allowed)
-        if not isinstance(detached_timeout, timedelta):
-            raise TypeError(f"detached_timeout={detached_timeout!r} is not allowed; use a timedelta")
-        if detached_timeout.total_seconds() <= 2 * status_poll_interval:
-            raise ValueError(
-                f"detached_timeout={detached_timeout!r} is not allowed; use more than twice "
-                f"status_poll_interval={status_poll_interval!r}"
-            )
+        _connect_arguments.check(
+            sql, build, op_kwargs, result_rows_limit, status_poll_interval, detached_timeout
+        )
         super().__init__(**kwargs)
         self.sql = sql
         self.build = build
@@ -177,29 +127,7 @@ class ResumableSparkConnectOperator(ResumableJobMixin, BaseOperator):
         self.poll_interval = status_poll_interval
         self.detached_timeout = detached_timeout
         self.deferrable = deferrable
-        self._warn_of_late_retries()
-
-    def _warn_of_late_retries(self) -> None:
-        if not self.durable or not self.retries:
-            return
-        longest: timedelta | float = self.retry_delay
-        if self.retry_exponential_backoff:
-            longest = self.max_retry_delay or timedelta.max
-        if not isinstance(longest, timedelta):
-            longest = timedelta(seconds=longest)
-        if longest < self.detached_timeout:
-            return
-        delay = f"retry_delay={self.retry_delay}"
-        if self.retry_exponential_backoff:
-            delay = f"retry_exponential_backoff with max_retry_delay={self.max_retry_delay}"
-        warnings.warn(
-            f"task {self.task_id!r}: {delay}, but a Spark Connect server cancels an operation that nobody "
-            f"attaches to for {self.detached_timeout} (spark.connect.execute.manager.detachedTimeout), so a "
-            "retry would come too late to find it; set a retry_delay of seconds, or raise that setting on "
-            "the server and say so by detached_timeout",
-            UserWarning,
-            stacklevel=4,
-        )
+        _connect_arguments.warn_of_late_retries(self, detached_timeout)
 
     def execute(self, context: Context) -> Any:
         """Run the operation to its end.
