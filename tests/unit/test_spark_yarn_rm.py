@@ -226,6 +226,19 @@ def test_a_kill_waits_no_longer_than_a_dying_task_may(yarn: YarnStandIn) -> None
         ResourceManagers(yarn.url()).kill(ours)
 
 
+def test_a_kill_that_nobody_leads_to_is_not_taken(yarn: YarnStandIn) -> None:
+    """A standby without an active one answers 200, in plain text; a server error is no yes either."""
+    ours = yarn.submit(gate="/nowhere")
+    yarn.fail("kill", "unavailable")
+    with pytest.raises(ResourceManagerUnreachable, match="503"):
+        ResourceManagers(yarn.url()).kill(ours)
+    yarn.fail_over("")
+    with pytest.raises(ResourceManagerUnreachable, match="no active RM"):
+        ResourceManagers(yarn.address).kill(ours)
+    yarn.fail_over("rm1")
+    assert yarn.is_live(ours)
+
+
 def test_what_has_ended_or_is_unknown_is_none_to_kill(yarn: YarnStandIn) -> None:
     """An ended application stays as it ended; an unknown one is said to be unknown."""
     ended = yarn.submit()

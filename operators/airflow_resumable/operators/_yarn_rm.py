@@ -215,15 +215,19 @@ class ResourceManagers:
     def _kill_at(self, url: str, path: str, put: Callable[[BaseException | None], None]) -> None:
         try:
             response = self._request("PUT", url + path, KILL_SECONDS, json={"state": "KILLED"})
-            _log.info("kill %s: %s %s", path, response.status_code, response.text[:200])
+            # A standby that knows of no active one answers 200, too, in plain text.
+            state = _object(url + path, response)["state"]
+            _log.info("kill request %s: %s, the application is %s", path, response.status_code, state)
         except _NoUsableAnswer as standby:
             # Only where the active one isn't asked anyway.
             if standby.active and standby.active not in self.urls:
                 self._kill_at(standby.active, path, put)
             else:
                 put(standby)
-        except BaseException as error:
-            put(error)
+        except JobNotFound as missing:
+            put(missing)
+        except Exception as error:
+            put(_NoUsableAnswer(f"{url}{path}: {type(error).__name__}: {error}"))
         else:
             put(None)
 
