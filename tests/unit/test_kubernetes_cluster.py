@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -176,15 +177,24 @@ def test_the_audit_log_keeps_what_was_asked(kubernetes: KubernetesCluster, core:
 
 
 def test_a_killed_api_server_forgets_nothing(
-    kubernetes: KubernetesCluster, core: Any, namespace: str
+    kubernetes: KubernetesCluster, core: Any, namespace: str, tmp_path: Path
 ) -> None:
-    """Objects are in etcd, and the node goes on with what it runs."""
+    """Objects are in etcd, the node goes on with what it runs, and tells later what ended meanwhile."""
     made = core.create_namespaced_pod(namespace, pod("kept", WAIT))
-    kubernetes.wait_for_pod(namespace, "kept")
+    gate = tmp_path / "gate"
+    script = f"until [ -e {gate} ]; do sleep 0.05; done; touch {gate}.passed; exit 3"
+    core.create_namespaced_pod(namespace, pod("ends", script))
+    for name in ("kept", "ends"):
+        kubernetes.wait_for_pod(namespace, name)
+    kubernetes.kill("kube-apiserver")
+    gate.touch()
+    while not Path(f"{gate}.passed").exists():
+        time.sleep(0.02)
     kubernetes.restart_api_server()
     found = kubernetes.pod(namespace, "kept")
     assert found is not None
     assert (found["metadata"]["uid"], found["status"]["phase"]) == (made.metadata.uid, "Running")
+    kubernetes.wait_for_pod(namespace, "ends", {"Failed"})
     core.create_namespaced_pod(namespace, pod("later", "exit 4"))
     kubernetes.wait_for_pod(namespace, "later", {"Failed"})
 

@@ -23,6 +23,7 @@ _log = logging.getLogger("node")
 
 _DATA_EVERY = 0.3
 _RESTART_AFTER = 1.0
+_ASK_EVERY = 0.3
 
 # What Spark's images do with their first argument, see
 # https://github.com/apache/spark/blob/v4.0.0/resource-managers/kubernetes/docker/src/main/dockerfiles/spark/entrypoint.sh
@@ -99,7 +100,7 @@ class PodRun:
         """Take it off the API server, as a kubelet does when its processes have ended."""
         path = f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": self._uid}}
-        answer = await self._api.request("DELETE", path, content=json.dumps(body))
+        answer = await self._ask("DELETE", path, content=json.dumps(body))
         if answer.status_code not in (200, 404, 409):
             _log.warning("pod %s could not be removed: %s", self.name, answer.text[:300])
 
@@ -191,7 +192,7 @@ class PodRun:
     async def _data(self, kind: str, name: str) -> dict[str, str]:
         path = f"/api/v1/namespaces/{self.namespace}/{kind}/{name}"
         # A kubelet waits too: Spark makes the pod before the map.
-        while (answer := await self._api.get(path)).status_code == 404 and not self._is_leaving():
+        while (answer := await self._ask("GET", path)).status_code == 404 and not self._is_leaving():
             await asyncio.sleep(_DATA_EVERY)
         if self._is_leaving():
             return {}
@@ -232,11 +233,25 @@ class PodRun:
         words = [word for word in command[1:] if word not in ("--deploy-mode", "client")]
         return [submit, "--master", "local[1]", "--deploy-mode", "client", *here, *words]
 
+    async def _ask(self, method: str, path: str, **more: Any) -> httpx.Response:
+        while True:
+            try:
+                answer = await self._api.request(method, path, **more)
+            except httpx.TransportError as error:
+                why = f"{type(error).__name__}: {error}"
+            else:
+                if answer.status_code < 500:
+                    return answer
+                why = f"HTTP {answer.status_code}"
+            _log.warning("pod %s: %s %s: %s; again in %s s", self.name, method, path, why, _ASK_EVERY)
+            await asyncio.sleep(_ASK_EVERY)
+
     async def _tell(self) -> None:
         if self._gone:
             return
         async with self._telling:
-            answer = await self._api.patch(
+            answer = await self._ask(
+                "PATCH",
                 f"/api/v1/namespaces/{self.namespace}/pods/{self.name}/status",
                 content=json.dumps({"metadata": {"uid": self._uid}, "status": self._status()}),
                 headers={"Content-Type": "application/merge-patch+json"},
