@@ -177,6 +177,15 @@ def test_not_durable_is_the_parents_way(service: YarnService, monkeypatch: pytes
     assert service.requests("find") == []
 
 
+def test_switched_off_it_is_the_parent(service: YarnService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``[resumable] enabled = False``: the provider follows the application, under its own key alone."""
+    monkeypatch.setenv("AIRFLOW__RESUMABLE__ENABLED", "False")
+    operator, tries = make(service.spark_submit), TaskTries()
+    tries.run(operator)
+    assert tags_of(service) == [[]]
+    assert (tries.record(operator), tries.store.get("spark_job_id")) == (None, service.submitted()[0])
+
+
 # --- the page ---
 
 
