@@ -206,9 +206,9 @@ def test_the_applications_page_is_linked_as_soon_as_it_is_on_record(service: Yar
 
 
 def test_a_failed_application_is_followed_by_the_next_generation(service: YarnService) -> None:
-    """FINISHED with FAILED fails the try; the diagnostics are in the log."""
+    """FINISHED with FAILED fails the try, with the ResourceManager's reason."""
     tries = TaskTries()
-    with pytest.raises(JobFailed, match="FINISHED/FAILED"):
+    with pytest.raises(JobFailed, match="FINISHED/FAILED: the stand-in was told to end it as FAILED"):
         tries.run(make(service.spark_submit, {"final": "FAILED", "queued": 0.1}))
     tries.run(operator := make(service.spark_submit))
     assert tries.record(operator)["ids"] == service.submitted()

@@ -83,6 +83,14 @@ def test_every_state_has_one_meaning(state: str, final: str, kind: str) -> None:
     assert [name for name, words in sets.items() if status in words] == [kind] * (kind in sets)
 
 
+def test_a_long_reason_is_cut_short() -> None:
+    """A failure tells why in one line; what runs or has succeeded tells its status alone."""
+    long = Application.read(app(state="FAILED", diagnostics="AM died\n" + "x" * 9000)).said
+    assert long.startswith("FAILED: AM died xxx")
+    assert len(long) < 600
+    assert Application.read(app(diagnostics="AM is launched")).said == "RUNNING"
+
+
 def test_addresses_are_read_as_by_the_parent() -> None:
     """Without a scheme they are HTTP; slashes at the end and empty parts don't count."""
     assert rm.base_urls(" rm1:8088, https://rm2:8090/ ,") == ("http://rm1:8088", "https://rm2:8090")

@@ -99,7 +99,6 @@ class YarnTarget(SparkTarget):
     least_poll_interval = 10.0
     active: ClassVar[frozenset[str]] = ACTIVE
     succeeded: ClassVar[frozenset[str]] = SUCCEEDED
-    failed: ClassVar[frozenset[str]] = FAILED
 
     def __init__(self, operator: Any, hook: Any) -> None:
         super().__init__(operator, hook)
@@ -198,14 +197,18 @@ class YarnTarget(SparkTarget):
     # --- look ---
 
     def status(self, external_id: str) -> str:
-        """Return the application's state, with its final status once it has finished."""
+        """Return the application's state, its final status once it has finished, and why it failed."""
         app = self.managers.application(external_id)
         self.hook._yarn_application_id = external_id
         if app.status != self._last:
             self._last = app.status
             why = f": {app.diagnostics}" if app.diagnostics and not app.is_live else ""
             self._log.info("Application %s is %s%s", external_id, app.status, why)
-        return app.status
+        return app.said
+
+    def is_failed(self, status: str) -> bool:
+        """Say whether the application has ended without success, whatever the reason."""
+        return status.partition(": ")[0] in FAILED
 
     def is_stopping(self, status: str) -> bool:
         """Say whether the application is being killed."""
@@ -221,7 +224,7 @@ class YarnTarget(SparkTarget):
 
     def _found(self, app: Application) -> FoundJob:
         token = next((tag.removeprefix(TOKEN_TAG) for tag in app.tags if tag.startswith(TOKEN_TAG)), None)
-        return FoundJob(app.id, app.status, token=token, location=self.managers.location)
+        return FoundJob(app.id, app.said, token=token, location=self.managers.location)
 
     # --- the job on record ---
 

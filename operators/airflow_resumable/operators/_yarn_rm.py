@@ -44,6 +44,7 @@ KILL_SECONDS = 1.5
 """Seconds for a kill request, all ResourceManagers together: a dying task has no more."""
 
 _PREFIX = "/ws/v1/cluster"
+_LONGEST_REASON = 500
 _STANDBY = re.compile(r"\AThis is standby RM")
 
 
@@ -83,6 +84,14 @@ class Application:
     def status(self) -> str:
         """State and final status as one word: the latter counts once the application has finished."""
         return f"FINISHED/{self.final_status}" if self.state in _FINISHED else self.state
+
+    @property
+    def said(self) -> str:
+        """The status, and behind a colon why the application failed, cut short."""
+        why = " ".join(self.diagnostics.split())
+        if self.status not in FAILED or not why:
+            return self.status
+        return f"{self.status}: {why[:_LONGEST_REASON]}{'...' if len(why) > _LONGEST_REASON else ''}"
 
     @property
     def number(self) -> tuple[int, ...]:
