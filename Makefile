@@ -42,7 +42,7 @@ test: $(STAMP) ## Run the tests (PYTEST="-k name" to choose, JOBS=2 for two proc
 	@$(BIN)/python -m pytest -m "not slow" $(SPREAD) $(PYTEST)
 
 proof: $(STAMP) ## Run every test, the slow ones too, with many more generated examples
-	@HYPOTHESIS_PROFILE=proof $(BIN)/python -m pytest $(SPREAD) $(PYTEST)
+	@HYPOTHESIS_PROFILE=proof AIRFLOW_RESUMABLE_RECORD=1 $(BIN)/python -m pytest $(SPREAD) $(PYTEST)
 
 check: check-lint check-types check-docs check-generated ## Lint, types, documentation, generated files
 
@@ -57,7 +57,7 @@ check-docs: $(STAMP)
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
 
 check-generated: $(STAMP)
-	$(BIN)/python scripts/generate.py --check
+	$(BIN)/python -m scripts.generate --check
 
 bench: $(STAMP) ## Run the benchmarks, benchmarks/bench_*.py
 	@test -n "$(wildcard benchmarks/bench_*.py)" || { echo "make bench: there is no benchmarks/bench_*.py"; exit 2; }
@@ -71,7 +71,7 @@ docs: check-docs ## Build the documentation
 	@echo "docs/_build/html/index.html"
 
 generate: $(STAMP) ## Write the generated files anew
-	@$(BIN)/python scripts/generate.py
+	@$(BIN)/python -m scripts.generate
 
 format: $(STAMP) ## Format the code
 	@$(BIN)/ruff check --fix $(SOURCES)

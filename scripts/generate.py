@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write the files that are generated from the code, or check that they are up to date.
 
-``python scripts/generate.py`` writes them; with ``--check`` nothing is written, and the exit status is 1 when
+``python -m scripts.generate`` writes them; with ``--check`` nothing is written, and the exit status is 1 when
 one differs from what the code says now.
 """
 
@@ -11,8 +11,10 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,9 @@ from airflow_resumable.cli.command import PROG, Argument, Command, Group
 from airflow_resumable.cli.demo import record as demo_record
 from airflow_resumable.cli.main import COMMANDS, GROUP
 from airflow_resumable.integration.provider_info import get_provider_info
+from airflow_resumable.testing import crash_matrix
 from airflow_resumable.testing.soak import report
+from scripts import operator_facts
 
 ROOT = Path(__file__).resolve().parents[1]
 _SOAK = "docs/_generated/soak.json"
@@ -143,7 +147,32 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
+def matrix() -> str:
+    """What the last run of the whole crash matrix came to."""
+    return f"{_NOTICE}\n{crash_matrix.markdown(ROOT / 'docs/_generated/matrix.json')}"
+
+
+def _facts_pages() -> dict[str, Callable[[], str]]:
+    """The tables of each operator's page."""
+    return {
+        f"docs/_generated/facts_{_snake(name)}.md": partial(_facts_page, kind)
+        for name, kind in operator_facts.operators().items()
+    }
+
+
+def _facts_page(kind: type[Any]) -> str:
+    return f"{_NOTICE}\n{operator_facts.page(kind)}"
+
+
+def _snake(name: str) -> str:
+    words = re.sub(r"(?<!^)(?=[A-Z])", "_", name.removeprefix("Resumable").removesuffix("Operator"))
+    return words.lower()
+
+
 GENERATORS: dict[str, Callable[[], str]] = {
+    "docs/_generated/matrix.md": matrix,
+    "docs/_generated/operators.md": lambda: f"{_NOTICE}\n{operator_facts.overview()}",
+    **_facts_pages(),
     "docs/_generated/config.md": config_reference,
     "docs/_generated/cli.md": cli_reference,
     "docs/_generated/events.md": events,
