@@ -337,6 +337,49 @@ def test_a_crash_after_the_outcome_leaves_no_sidecar_running(
     assert len(service.jobs()) == 1
 
 
+@pytest.mark.parametrize("fault", ["unavailable", "unauthorized"])
+def test_a_result_that_can_not_be_read_for_a_while_is_read_later(
+    service: KubernetesService, tries: TaskTries, fault: str
+) -> None:
+    """The stream to the sidecar isn't opened at first: no failure, no other pod."""
+    service.proxy.fail(fault, "GET", rf"/namespaces/{service.namespace}/pods/[^/]+/exec", 2)  # type: ignore[arg-type]
+    more: dict[str, Any] = {"do_xcom_push": True, "cmds": ["sh", "-c", RESULT]}
+    assert tries.run(make_pod(service, **more)) == {"rows": 7}
+    assert len(service.jobs()) == 1
+
+
+def test_a_stop_while_the_stream_is_being_opened_is_not_taken_for_a_failure(
+    service: KubernetesService, tries: TaskTries
+) -> None:
+    """The client catches what ends the task; the pod keeps its result for the next try."""
+    from kubernetes.stream import ws_client
+
+    more: dict[str, Any] = {"do_xcom_push": True, "cmds": ["sh", "-c", RESULT]}
+    with (
+        mock.patch.object(ws_client, "create_websocket", side_effect=SystemExit("stopped")),
+        pytest.raises(SystemExit, match="stopped"),
+    ):
+        tries.run(make_pod(service, **more))
+    assert tries.record(make_pod(service))["phase"] == "submitted"
+    assert service.cancels() == 0
+    assert tries.run(make_pod(service, **more)) == {"rows": 7}
+    assert len(service.jobs()) == 1
+
+
+def test_a_label_is_put_on_the_pod_of_that_uid_only(service: KubernetesService, tries: TaskTries) -> None:
+    """Another one may have taken its name since it was looked at."""
+    external_id = left_running(tries, service, random_name_suffix=False)
+    subject = make_pod(service)
+    seen = subject._look(external_id)
+    service.forget(external_id)
+    service.cluster.wait_for_pod(service.namespace, "work", set())
+    put(service, "work", "true", "Succeeded")
+    subject.patch_already_checked(seen, reraise=False)
+    found = service.object("work")
+    assert found is not None
+    assert "already_checked" not in found["metadata"].get("labels", {})
+
+
 def test_a_failure_is_told_as_the_parent_tells_it(service: KubernetesService, tries: TaskTries) -> None:
     """The same exception, with the pod's spec unless that isn't wanted, and the label of a pod dealt with."""
     with pytest.raises(AirflowException, match=r"Pod work-\S+ returned a failure") as raised:

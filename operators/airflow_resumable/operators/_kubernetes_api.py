@@ -60,6 +60,29 @@ def reason_of(error: ApiException) -> str:
         return str(error.reason)
 
 
+def said_by_stream(error: Exception) -> Exception:
+    """Return why a container could not be asked, where the client hides that.
+
+    It tells of a stream that wasn't opened as of an answer without a status, fails itself at decoding the
+    body that such an answer hasn't got, and catches even the exception by which a stop ends a task:
+    https://github.com/kubernetes-client/python/blob/v36.0.3/kubernetes/base/stream/ws_client.py.
+
+    Raises:
+        BaseException: The task was being stopped.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if not isinstance(cause, Exception):
+            raise cause
+        if isinstance(cause, ApiException) and not cause.status:
+            answered = re.search(r"Handshake status (\d+) (.*?)( -\+-\+-|$)", str(cause.reason))
+            error = ConnectionError(str(cause.reason))
+            if answered:
+                error = ApiException(status=int(answered[1]), reason=answered[2])
+        cause = cause.__context__
+    return error
+
+
 def delete_options(uid: str, **options: Any) -> V1DeleteOptions:
     """Return options with which exactly the object of this uid is deleted, or none: 409."""
     given = {name: value for name, value in options.items() if value is not None}

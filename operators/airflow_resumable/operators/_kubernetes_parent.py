@@ -14,7 +14,6 @@ POD_OPERATOR = (
     "_set_name",
     "_write_logs",
     "build_pod_request_obj",
-    "kill_istio_sidecar",
     "patch_already_checked",
     "process_pod_deletion",
 )

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow.providers.cncf.kubernetes.kubernetes_helper_functions import generic_api_retry
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 from airflow.providers.cncf.kubernetes.utils.pod_manager import EMPTY_XCOM_RESULT, PodManager
 from airflow.providers.cncf.kubernetes.utils.xcom_sidecar import PodDefaults
@@ -37,6 +38,8 @@ _WATCHED_WITH = (
     "startup_check_interval_seconds",
     "startup_timeout_seconds",
 )
+_OTHER_LOGS_EVERY = 30.0
+"""Seconds between two looks at logs that can't be followed to the main container's end."""
 
 
 class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
@@ -117,6 +120,7 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
         self._told: set[str] = set()
         self._events_seen: set[str] = set()
         self._events_failed = False
+        self._other_logs_at = float("-inf")
         self._skipped: str | None = None
 
     # --- run ---
@@ -269,18 +273,29 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
     def _pause(self, raw: str | None, context: Context) -> None:
         if raw == state.PENDING:
             self._show_events()
-        elif raw == state.RUNNING and self._once("starting"):
-            self._show_init_logs()
-            self._call_back("on_pod_starting", context, pod=self.seen)
+        elif raw == state.RUNNING:
+            self._tell_start(context)
         if raw == state.RUNNING and self.get_logs and self._follow():
             return
         time.sleep(self.get_poll_interval())
 
+    def _tell_start(self, context: Context) -> None:
+        if self._once("starting"):
+            self._show_init_logs()
+            self._call_back("on_pod_starting", context, pod=self.seen)
+
     def _follow(self) -> bool:
         """Write the container's log for as long as it runs; False where that broke off."""
+        from airflow_resumable.operators._kubernetes_api import is_status
+
+        if "log refused" in self._told:
+            return False
         followed = self.container_logs
         if followed is not True and self.base_container_name not in _names(followed):
-            self._write_other_logs()
+            # Another container may outlive the main one, so it isn't followed.
+            if time.monotonic() - self._other_logs_at >= _OTHER_LOGS_EVERY:
+                self._other_logs_at = time.monotonic()
+                self._write_other_logs()
             return False
         try:
             self.pod_manager.fetch_requested_container_logs(
@@ -291,9 +306,12 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
                 log_formatter=self.log_formatter,
             )
         except Exception as error:
-            self.log.warning(
-                "The log of pod %s broke off (%s); watching the pod on", self._name_of_seen(), error
-            )
+            name = self._name_of_seen()
+            if is_status(error, 403):
+                self._told.add("log refused")
+                self.log.warning("The log of pod %s is refused (%s); watching without it", name, error)
+            else:
+                self.log.warning("The log of pod %s broke off (%s); watching the pod on", name, error)
             return False
         self._told.add("log")
         return True
@@ -352,6 +370,9 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
         """Write what the logs still hold and tell the callbacks, once an operator."""
         if not self._once("end"):
             return
+        if not self.deferrable and self.seen is not None and self._reader.ended(self.seen) is not None:
+            # It was faster than two looks.
+            self._tell_start(context)
         if self.get_logs and self.seen is not None and self.seen.spec is not None:
             if "log" not in self._told and self._reader.ended(self.seen) is not None:
                 self._write_whole_log()
@@ -407,12 +428,16 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
         return self._read_xcom(pod, "the pod's result can't be read")
 
     def _read_xcom(self, pod: Any, why: str) -> Any:
+        from airflow_resumable.operators._kubernetes_api import is_status, said_by_stream
+
         try:
             text = self.pod_manager.extract_xcom_json(pod)
-        except Exception as error:
-            # A result that is no JSON stays so; a connection may come back.
-            if self.is_transient_error(error) and not isinstance(error, ValueError):
-                raise
+        except Exception as raised:
+            error = said_by_stream(raised)
+            # A result that is no JSON stays so; a connection may come back, and fresh credentials help.
+            may_help = self.is_transient_error(error) or is_status(error, 401)
+            if may_help and not isinstance(error, ValueError):
+                raise error from raised
             attempt = self._resumable_attempt
             if attempt is not None:
                 # Left as it is, the sidecar would keep the pod running for ever.
@@ -446,7 +471,7 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
         if self.do_xcom_push and self._sidecar_runs(pod):
             if failed:
                 self._push_result_of_failure(pod, context)
-            self.pod_manager.extract_xcom_kill(pod)
+            self._end_sidecar(pod)
         if failed and live and self._reader.ended(pod) is None:
             # It is on record as failed, so it must not start or go on, whatever on_finish_action says.
             self.log.warning("Deleting pod %s, which is %s", self._name_of_seen(), said)
@@ -464,6 +489,30 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
                 self.patch_already_checked(pod, reraise=False)
             self.process_pod_deletion(pod)
         self._call_back("on_pod_cleanup", context, pod=pod)
+
+    def _end_sidecar(self, pod: Any) -> None:
+        try:
+            self.pod_manager.extract_xcom_kill(pod)
+        except Exception as error:
+            self.log.warning(
+                "The XCom sidecar of pod %s can't be ended (%s: %s); it runs until the pod is deleted",
+                self._name_of_seen(),
+                type(error).__name__,
+                error,
+            )
+
+    def patch_already_checked(self, pod: Any, *, reraise: bool = True) -> None:
+        """Label a pod that was dealt with as the parent does, but none that has taken its name."""
+        body = {"metadata": {"uid": pod.metadata.uid, "labels": {self.POD_CHECKED_KEY: "True"}}}
+        try:
+            patch: Any = generic_api_retry(self.client.patch_namespaced_pod)  # type: ignore[no-untyped-call]
+            patch(pod.metadata.name, pod.metadata.namespace, body=body)
+        except Exception as error:
+            if reraise:
+                raise
+            self.log.warning(
+                "Pod %s can't be labelled %s=True: %s", self._name_of_seen(), self.POD_CHECKED_KEY, error
+            )
 
     def _push_result_of_failure(self, pod: Any, context: Context) -> None:
         try:
