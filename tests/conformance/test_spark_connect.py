@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import runpy
 import threading
 import uuid
 from collections import Counter
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from airflow_resumable.integration.examples import example_dags_folder
 from airflow_resumable.jobs.errors import JobMissing, JobNotFound
 from airflow_resumable.operators.spark_connect import ResumableSparkConnectOperator
 from airflow_resumable.testing.conformance import JobConformance, SeenJob, ServiceUnderTest
@@ -276,6 +278,19 @@ def test_rows_are_what_json_can_hold(service: ConnectService, tries: TaskTries) 
         "id": 1, "d": "1.00", "day": "2026-11-29", "b": "AP8=", "m": [["k", 1]], "s": {"x": 1}, "nan": "nan",
         "id_2": 1,
     }  # fmt: skip
+
+
+def test_the_example_does_what_it_says(service: ConnectService) -> None:
+    """Both of its tasks, the one that a worker watches and the one that is deferred."""
+    made = runpy.run_path(str(example_dags_folder() / "resumable_spark_connect.py"))
+    total, counts = made["total"], made["counts"]
+    total.sql = total.sql.replace("{{ params.size }}", "1000")
+    counts.op_kwargs = {"size": "1000"}
+
+    assert TaskTries().run(total) == [{"total": 499_500}]
+    deferred = TaskTries().defer(counts)
+    assert len(deferred.resume(counts, deferred.event(60))) == 7
+    assert len({job.external_id for job in service.jobs()}) == 2
 
 
 def test_a_failure_says_what_spark_says(service: ConnectService, tries: TaskTries) -> None:
