@@ -289,6 +289,15 @@ def test_an_evicted_pod_stays_and_has_failed(kubernetes: KubernetesCluster, run:
     assert found["status"]["reason"] == "Evicted"
 
 
+def test_a_pod_ends_at_its_deadline(run: Run) -> None:
+    """It has failed then, and says why; so has one that waits to be restarted."""
+    found = run("one", WAIT, activeDeadlineSeconds=1)
+    assert (found["status"]["phase"], found["status"]["reason"]) == ("Failed", "DeadlineExceeded")
+    assert _state(found)["terminated"]["exitCode"] == 128 + signal.SIGTERM
+    again = run("two", "exit 1", activeDeadlineSeconds=1, restartPolicy="OnFailure")
+    assert again["status"]["reason"] == "DeadlineExceeded"
+
+
 def test_a_drained_pod_is_gone(kubernetes: KubernetesCluster, run: Run, namespace: str) -> None:
     """A drain deletes by the eviction API, which is no delete request of a client."""
     run("one", WAIT, until={"Running"})

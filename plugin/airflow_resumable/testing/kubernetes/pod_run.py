@@ -71,7 +71,23 @@ class PodRun:
         return next((one for one in (*self._first, *self.containers) if one.name == name), None)
 
     async def run(self) -> None:
-        """Run it to its end."""
+        """Run it to its end, or to its deadline."""
+        seconds = self._spec.get("activeDeadlineSeconds")
+        if seconds is None:
+            await self._run()
+            return
+        timer = asyncio.create_task(self._expire(seconds))
+        await self._run()
+        timer.cancel()
+
+    async def _expire(self, seconds: int) -> None:
+        await asyncio.sleep(seconds)
+        message = "Pod was active on the node longer than the specified deadline"
+        self._over = {"phase": "Failed", "reason": "DeadlineExceeded", "message": message}
+        await self._stop(int(self._spec["terminationGracePeriodSeconds"]))
+        await self._tell()
+
+    async def _run(self) -> None:
         if not await self._prepare_volumes():
             return
         for one in self._first:
