@@ -77,6 +77,15 @@ class KubernetesTarget(SparkTarget):
         return kube_client.get_kube_client()
 
     @cached_property
+    def _hasty(self) -> Any:
+        """A client that asks once: the parent's repeats what had no answer ten times, a time-out each."""
+        from airflow.providers.cncf.kubernetes import kube_client
+
+        client = kube_client.get_kube_client()
+        client.api_client.rest_client.pool_manager.connection_pool_kw["retries"] = False
+        return client
+
+    @cached_property
     def _reader(self) -> state.PodReader:
         container = self.hook._conf.get(_CONTAINER_CONF) or CONTAINER
         # A queue may hold a driver for as long as it likes.
@@ -159,11 +168,11 @@ class KubernetesTarget(SparkTarget):
             return f"{state.FAILED}: its ConfigMap was never made, so it can't start"
         return said
 
-    def _read(self, name: str, namespace: str = "", timeout: Any = LOOK_TIMEOUT) -> Any:
-        where = namespace or self.namespace
+    def _read(self, name: str, namespace: str = "", *, hasty: bool = False) -> Any:
+        where, client = namespace or self.namespace, self._hasty if hasty else self.client
         try:
-            pod, _, headers = self.client.read_namespaced_pod_with_http_info(
-                name, where, _request_timeout=timeout
+            pod, _, headers = client.read_namespaced_pod_with_http_info(
+                name, where, _request_timeout=KILL_TIMEOUT if hasty else LOOK_TIMEOUT
             )
         except ApiException as error:
             if error.status == 404:
@@ -280,17 +289,18 @@ class KubernetesTarget(SparkTarget):
     def cancel(self, external_id: str) -> None:
         """Delete the driver pod of this uid; its executors go with it."""
         namespace, name = self._parts(external_id)
-        uid = self._uids.get(external_id) or self._read(name, namespace, KILL_TIMEOUT).metadata.uid
+        uid = self._uids.get(external_id) or self._read(name, namespace, hasty=True).metadata.uid
         try:
-            self._delete(name, uid, namespace, _request_timeout=KILL_TIMEOUT)
+            self._delete(name, uid, namespace, hasty=True)
         except ApiException as error:
             if is_status(error, 404, 409):
                 raise JobNotFound(f"no driver pod {namespace}/{name} of uid {uid}") from error
             raise
 
-    def _delete(self, name: str, uid: str, namespace: str = "", **options: Any) -> None:
-        where = namespace or self.namespace
-        self.client.delete_namespaced_pod(name, where, body=delete_options(uid), **options)
+    def _delete(self, name: str, uid: str, namespace: str = "", *, hasty: bool = False) -> None:
+        where, client = namespace or self.namespace, self._hasty if hasty else self.client
+        timeout = KILL_TIMEOUT if hasty else LOOK_TIMEOUT
+        client.delete_namespaced_pod(name, where, body=delete_options(uid), _request_timeout=timeout)
 
     def clean_up(self, external_id: str, observation: Observation) -> None:
         """Delete a driver pod that is on record as failed and could still start."""
