@@ -410,4 +410,5 @@ class KubernetesAdapter(ResumableJobMixin):
         config = given.pop("config_dict", None)
         made = cls(task_id="watched", retries=1, **given)
         made._config_given = config
+        made.deferrable = True
         return made

@@ -248,7 +248,7 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
 
     def get_poll_interval(self) -> float:
         """Return the parent's interval, in seconds: for a pod that starts, for one that runs, deferred."""
-        if self.deferrable or self._config_given is not None:
+        if self.deferrable:
             return float(self.poll_interval)
         pending = self.seen is not None and self.seen.status and self.seen.status.phase == state.PENDING
         return float(
