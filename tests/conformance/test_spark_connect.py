@@ -472,3 +472,16 @@ class TestRestart:
             tries.run(operator(SUCCEEDS))
         assert tries.run(operator(SUCCEEDS, do_xcom_push=False)) is None
         assert own.operations(USER) == [operation]
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("own", [_IMPATIENT], indirect=True)
+    def test_a_statement_without_rows_that_ended_unwatched_is_not_run_again(
+        self, own: SparkConnectServer, tries: TaskTries
+    ) -> None:
+        """It has done its work, and there is nothing to return."""
+        sql = "CREATE TABLE once USING parquet AS SELECT id FROM range(0, 3, 1, 1)"
+        assert tries.crash(lambda: operator(sql), "after_id")
+        log = own.work_dir / "processes" / "connect.log"
+        until(lambda: " is removed" in log.read_text(encoding="utf-8", errors="replace"))
+        assert tries.run(operator(sql)) == []
+        assert len(own.operations(USER)) == 1

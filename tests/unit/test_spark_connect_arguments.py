@@ -154,3 +154,20 @@ def test_without_pyspark_the_error_says_what_to_install(monkeypatch: pytest.Monk
         monkeypatch.delattr(f"airflow_resumable.operators.{name}", raising=False)
     with pytest.raises(ImportError, match=r"pip install 'airflow-resumable\[spark\]'"):
         make().submit_job({})
+
+
+@pytest.mark.parametrize(
+    ("sql", "none"),
+    [
+        ("INSERT INTO t VALUES (1)", True),
+        (" -- a word\n/* and\nanother */ create or replace table t as select 1", True),
+        ("insert_me()", False),
+        ("SELECT 1", False),
+        ("WITH a AS (SELECT 1) SELECT * FROM a", False),
+        ("MERGE INTO t USING s ON t.a = s.a WHEN MATCHED THEN DELETE", False),
+        ("-- INSERT\nSELECT 1", False),
+    ],
+)
+def test_it_is_told_by_its_first_word_that_a_statement_gives_no_rows(sql: str, none: bool) -> None:
+    """Where the server has dropped the rows, none are missed then."""
+    assert make(sql=sql)._gives_no_rows() is none

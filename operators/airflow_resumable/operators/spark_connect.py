@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 
 _WATCHED = "-- watched by the triggerer"
 _USER = "airflow"
+# Behind comments. Others that do something may tell how many rows they changed (MERGE of some sources).
+_WITHOUT_ROWS = re.compile(
+    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:INSERT|CREATE|REPLACE|DROP|ALTER|TRUNCATE)\b", re.IGNORECASE | re.DOTALL
+)
 
 
 @contextmanager
@@ -264,8 +269,9 @@ class ResumableSparkConnectOperator(ResumableJobMixin, BaseOperator):
         try:
             rows = rows_of(self._connected().ending(str(external_id)).batches)
         except JobNotFound:
-            # A write has no rows. What isn't pushed isn't on record either, and isn't missed.
-            if self.build is not None and self._planned().HasField("command"):
+            # What isn't pushed isn't on record either, and isn't missed.
+            if self._gives_no_rows():
+                self.log.info("Operation %s had done its work before the server dropped it", external_id)
                 return []
             if self.do_xcom_push:
                 raise
@@ -279,6 +285,11 @@ class ResumableSparkConnectOperator(ResumableJobMixin, BaseOperator):
         del rows[self.result_rows_limit :]
         self._result_size = len(json.dumps(rows))
         return rows
+
+    def _gives_no_rows(self) -> bool:
+        if self.build is not None:
+            return bool(self._planned().HasField("command"))
+        return _WITHOUT_ROWS.match(str(self.sql)) is not None
 
     def find_job_by_token(self, token: str, since: datetime, context: Context) -> list[FoundJob]:
         """Return the operation that has the token for its id, or nothing."""
