@@ -283,3 +283,22 @@ def test_a_cancel_is_one_request_when_nobody_answers(
         silent.accept()[0].close()
         with pytest.raises(BlockingIOError):
             silent.accept()
+
+
+def test_a_driver_that_is_queued_costs_one_request_a_look(
+    service: DriverPods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by the provider's operator; that its ConfigMap is there is asked once."""
+    monkeypatch.setattr(_spark_kubernetes, "CONFIG_MAP_PATIENCE", 0.0)
+    volume = {"name": "spark-conf-volume-driver", "configMap": {"name": "map"}}
+    queued = pod("driver", "true", nodeSelector={"no": "such"}, volumes=[volume])
+    path = f"/api/v1/namespaces/{service.namespace}"
+    service.cluster.request("POST", f"{path}/configmaps", {"metadata": {"name": "map"}})
+    service.cluster.request("POST", f"{path}/pods", queued)
+    connection = {"master": "k8s://any", "namespace": service.namespace}
+    hook: Any = SimpleNamespace(_connection=connection, _conf={})
+    target = KubernetesTarget(make(), hook)
+
+    assert [target.status(f"{service.namespace}:driver") for _ in range(3)] == ["Pending"] * 3
+    assert service.cluster.audit.count("get", "pods", service.namespace) == 3
+    assert service.cluster.audit.count("get", "configmaps", service.namespace) == 1

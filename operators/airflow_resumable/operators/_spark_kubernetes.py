@@ -66,6 +66,7 @@ class KubernetesTarget(SparkTarget):
         self._log = operator.log
         self.namespace: str = hook._connection["namespace"] or "default"
         self._uids: dict[str, str] = {}
+        self._complete: set[str] = set()
         self._created: bool | None = None
         self._pod = ""
 
@@ -183,7 +184,13 @@ class KubernetesTarget(SparkTarget):
 
     def _never_starts(self, pod: Any) -> bool:
         age = (self._now - pod.metadata.creation_timestamp).total_seconds()
-        return age >= CONFIG_MAP_PATIENCE and self._lacks_config_map(pod)
+        if age < CONFIG_MAP_PATIENCE or pod.metadata.uid in self._complete:
+            return False
+        if self._lacks_config_map(pod):
+            return True
+        # Asked once: a driver may be queued for hours.
+        self._complete.add(pod.metadata.uid)
+        return False
 
     def _lacks_config_map(self, pod: Any) -> bool:
         for volume in pod.spec.volumes or ():
