@@ -15,6 +15,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_resumable.jobs.errors import JobMissing
+from airflow_resumable.operators import _kubernetes_job
 from airflow_resumable.testing.file_store import FileTaskStateStore
 from airflow_resumable.testing.kubernetes.cluster import KubernetesCluster
 from airflow_resumable.testing.kubernetes.proxy import FaultProxy
@@ -156,6 +157,20 @@ def test_a_deferred_task_returns_the_same(service: JobService, tries: TaskTries,
     (one,) = service.jobs()
     assert "Complete" in service.conditions(one.external_id)
     assert [key for key, _ in tries.xcoms if key == "job"] == ["job"]
+
+
+def test_a_sidecar_that_cannot_be_ended_is_deleted_with_its_job(
+    service: JobService, tries: TaskTries, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The result was read and is on record; the sidecar must not go on for ever."""
+    monkeypatch.setattr(_kubernetes_job, "_END_LIMIT", 0.3)
+    assert tries.crash(lambda: leaving(service, on_finish_action="delete_pod"), "after_outcome")
+    pods = f"/namespaces/{service.namespace}/pods/"
+    service.proxy.fail("denied", "GET", rf"{pods}[^/]+/exec", 1000)
+    assert tries.run(leaving(service, on_finish_action="delete_pod")) == {"a": 1}
+    assert "can't be ended" in capsys.readouterr().out
+    (one,) = service.jobs()
+    service.until(lambda: not service.pods_of(one.external_id))
 
 
 def test_logs_of_every_pod_are_written(

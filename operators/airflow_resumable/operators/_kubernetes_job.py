@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -391,13 +391,25 @@ class ResumableKubernetesJobOperator(KubernetesAdapter, KubernetesJobOperator):
             elif not self._watches:
                 return
             if pod in good:
-                text = self.pod_manager.extract_xcom_json(pod)
+                text = self._in_sidecar(self.pod_manager.extract_xcom_json, pod)
                 about = {"uid": pod.metadata.uid, "annotations": {its.RESULT_ANNOTATION: text}}
                 self.client.patch_namespaced_pod(
                     pod.metadata.name, pod.metadata.namespace, {"metadata": about}
                 )
             self.log.info("Ending the XCom sidecar of pod %s: the Job has more to do", pod.metadata.name)
-            self.pod_manager.extract_xcom_kill(pod)
+            self._in_sidecar(self.pod_manager.extract_xcom_kill, pod)
+
+    @staticmethod
+    def _in_sidecar(call: Callable[[Any], Any], pod: Any) -> Any:
+        from airflow_resumable.operators._kubernetes_api import said_by_stream
+
+        try:
+            return call(pod)
+        except Exception as raised:
+            error = said_by_stream(raised)
+            if error is raised:
+                raise
+            raise error from raised
 
     def _left_at_work(self, external_id: Any) -> list[Any]:
         _, namespace, uid = self._parts(external_id)
@@ -464,6 +476,7 @@ class ResumableKubernetesJobOperator(KubernetesAdapter, KubernetesJobOperator):
 
     def _result_of(self, pod: Any) -> Any:
         from airflow_resumable.jobs.errors import JobNotFound
+        from airflow_resumable.operators._kubernetes_api import is_status
 
         name = pod.metadata.name
         text = (pod.metadata.annotations or {}).get(its.RESULT_ANNOTATION)
@@ -476,12 +489,17 @@ class ResumableKubernetesJobOperator(KubernetesAdapter, KubernetesJobOperator):
         why = f"the result of pod {name} can't be read"
         try:
             if text is None:
-                text = self.pod_manager.extract_xcom_json(pod)
+                text = self._in_sidecar(self.pod_manager.extract_xcom_json, pod)
             return None if text.rstrip() == EMPTY_XCOM_RESULT else json.loads(text)
         except Exception as error:
-            if self.is_transient_error(error) and not isinstance(error, json.JSONDecodeError):
+            # A result that is no JSON stays so; a connection may come back, and fresh credentials help.
+            may_help = self.is_transient_error(error) or is_status(error, 401)
+            if may_help and not isinstance(error, ValueError):
                 raise
             attempt = self._resumable_attempt
+            if attempt is not None and attempt.record is not None and attempt.record.phase == "succeeded":
+                # An earlier try has read it: what is on record counts.
+                raise JobNotFound(f"{why}: {error}") from error
             if attempt is not None:
                 # Left as it is, the sidecar would keep the Job running for ever.
                 attempt.record_failure(f"{state.FAILED}: {why}")
@@ -520,7 +538,12 @@ class ResumableKubernetesJobOperator(KubernetesAdapter, KubernetesJobOperator):
         self._write_logs_of_pods(job)
         if self.do_xcom_push:
             for pod in filter(its.sidecar_runs, self.pods):
-                self.pod_manager.extract_xcom_kill(pod)
+                try:
+                    self._in_sidecar(self.pod_manager.extract_xcom_kill, pod)
+                except Exception as error:
+                    self.log.warning(
+                        "The XCom sidecar of pod %s can't be ended: %s", pod.metadata.name, error
+                    )
         if self._comes_to_its_end(external_id):
             self._finish_pods(context)
         else:
