@@ -37,6 +37,7 @@ KUBERNETES = ServiceFacts(
         Permission("", "pods", ("watch", "patch"), "spark-submit"),
         Permission("", "configmaps", ("create", "get", "patch"), "spark-submit; a driver that never starts"),
         Permission("", "services", ("create", "patch", "get"), "spark-submit"),
+        Permission("networking.k8s.io", "networkpolicies", ("create", "patch"), "spark-submit of Spark 4.2"),
     ),
 )
 YARN = ServiceFacts(
