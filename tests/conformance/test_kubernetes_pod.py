@@ -117,7 +117,7 @@ def test_an_exact_name_is_used_again_by_the_next_generation(
     service: KubernetesService, tries: TaskTries
 ) -> None:
     """The pod of the generation before, which has ended, is deleted by its uid; another takes its name."""
-    more = {"random_name_suffix": False, "on_finish_action": "keep_pod"}
+    more: dict[str, Any] = {"random_name_suffix": False, "on_finish_action": "keep_pod"}
     with pytest.raises(AirflowException, match="Pod work returned a failure"):
         tries.run(_ours(service, ["false"], **more))
     subject = _ours(service, ["true"], **more)
@@ -133,7 +133,7 @@ def test_another_pod_of_the_same_name_is_neither_adopted_nor_deleted(
     service: KubernetesService, tries: TaskTries
 ) -> None:
     """The recorded pod was deleted while nobody watched, and somebody has made one of its name."""
-    make = lambda: _ours(service, until(service.gate), random_name_suffix=False)  # noqa: E731
+    make: Callable[[], Any] = lambda: _ours(service, until(service.gate), random_name_suffix=False)  # noqa: E731
     assert tries.crash(make, "after_id")
     (job,) = service.jobs()
     service.forget(job.external_id)
@@ -280,7 +280,7 @@ def test_results_and_xcoms_are_the_parents(service: KubernetesService, tries: Ta
     """Undisturbed, after a reconnect and by the parent: the same value and the same keys."""
     stock = TaskTries(run_id="stock")
     expected = stock.run(_stock(service, XCOM, do_xcom_push=True))
-    assert tries.crash(lambda: _ours(service, XCOM, do_xcom_push=True), "mid_poll")
+    assert tries.crash(lambda: _ours(service, XCOM, do_xcom_push=True), "after_id")
     disturbed = tries.run(_ours(service, XCOM, do_xcom_push=True))
     again = tries.run(_ours(service, XCOM, do_xcom_push=True))
 
@@ -290,7 +290,7 @@ def test_results_and_xcoms_are_the_parents(service: KubernetesService, tries: Ta
 
 def test_the_sidecar_ends_once_the_result_is_on_record(service: KubernetesService, tries: TaskTries) -> None:
     """A worker that dies before leaves it running, so that the next try can still read the result."""
-    make = lambda: _ours(service, XCOM, do_xcom_push=True, on_finish_action="keep_pod")  # noqa: E731
+    make: Callable[[], Any] = lambda: _ours(service, XCOM, do_xcom_push=True, on_finish_action="keep_pod")  # noqa: E731
     assert tries.crash(make, "before_outcome")
     (created,) = service.cluster.audit.created("pods", service.namespace)
     running = service.object(created.name)
@@ -346,7 +346,8 @@ def test_the_parent_takes_over_ours(service: KubernetesService, tries: TaskTries
     """Under the parent's key lie the name and namespace that it looks for."""
     assert tries.crash(lambda: _ours(service, until(service.gate)), "after_id")
     # The parent starts another pod in place of one that has ended, so this one ends while it is watched.
-    stock, read = _stock(service, until(service.gate), get_logs=False), []
+    stock = _stock(service, until(service.gate), get_logs=False)
+    read: list[Any] = []
     manager = stock.pod_manager
     read_pod = manager.read_pod
 
@@ -355,7 +356,7 @@ def test_the_parent_takes_over_ours(service: KubernetesService, tries: TaskTries
         service.release()
         return read_pod(pod)
 
-    manager.read_pod = reading  # type: ignore[method-assign]
+    manager.read_pod = reading
     tries.run(stock)
 
     assert read
@@ -388,7 +389,7 @@ def test_status_is_asked_for_no_more_often_than_by_the_parent(
     for logs in (False, True):
         for kind, make in (("stock", _stock), ("ours", _ours)):
             before = service.cluster.audit.count("get", "pods", service.namespace)
-            more = {"get_logs": logs, "base_container_status_polling_interval": 0.5}
+            more: dict[str, Any] = {"get_logs": logs, "base_container_status_polling_interval": 0.5}
             TaskTries(run_id=f"{kind}-{logs}").run(make(service, ["sleep", "3"], **more))
             counts[kind, logs] = service.cluster.audit.count("get", "pods", service.namespace) - before
 
@@ -415,7 +416,7 @@ def _rules(but: tuple[str, str] = ("", "")) -> list[dict[str, list[str]]]:
 def test_the_documented_permissions_are_enough(service: KubernetesService, tries: TaskTries) -> None:
     """A user who may do just that runs, crashes, finds, reads, tidies up."""
     service.cluster.grant("ann", service.namespace, _rules())
-    make = lambda: _ours(service, XCOM, "ann", do_xcom_push=True)  # noqa: E731
+    make: Callable[[], Any] = lambda: _ours(service, XCOM, "ann", do_xcom_push=True)  # noqa: E731
     assert tries.crash(make, "after_accept")
 
     assert tries.run(make()) == {"rows": 7}
