@@ -4,7 +4,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ from airflow_resumable.jobs.policies import ResumePolicy
 from airflow_resumable.sdk import JobKept
 from airflow_resumable.testing.jobservice.process import JobService
 from airflow_resumable.testing.local_job import LocalJobOperator
+from airflow_resumable.testing.task_tries import at_point
 from tests.attempts import TaskInstance, requests, started, until_released
 
 
@@ -288,3 +292,88 @@ def test_an_on_kill_in_front_of_ours_is_asked_why_too(
     ended, _ = instance.attempt_stopped("mid_poll")
     assert ended == "JobKept"
     assert requests(service, "cancel") == []
+
+
+class _Last:
+    """Something whose end is interrupted by a stop: what is raised there is swallowed by Python."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+
+def _by_a_finalizer() -> None:
+    _Last()
+
+
+def _by_a_bare_except() -> None:
+    with contextlib.suppress(BaseException):
+        signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("swallow", [_by_a_finalizer, _by_a_bare_except])
+@pytest.mark.parametrize(("state", "cancels"), [("running", 0), ("failed", 1)])
+def test_a_stop_that_is_swallowed_is_raised_again_and_answered_once(
+    service: JobService,
+    instance: TaskInstance,
+    tmp_path: Path,
+    swallow: Callable[[], None],
+    state: str,
+    cancels: int,
+) -> None:
+    """The attempt ends all the same, and its job was kept or cancelled by the first answer."""
+    instance.command, instance.server_state = until_released(tmp_path / "gate"), state
+    told = _told_at_mid_poll(instance, swallow)
+    assert told == 2
+    assert len(requests(service, "cancel")) == cancels
+    assert len(started(service)) == 1
+
+
+def test_a_stop_that_is_told_again_leaves_a_clean_up_its_time(
+    service: JobService, instance: TaskInstance, tmp_path: Path
+) -> None:
+    """On its way out the attempt tidies up for longer than a moment: that isn't going on."""
+    instance.command = until_released(tmp_path / "gate")
+    tidied: list[int] = []
+    again = threading.Event()
+
+    def stop() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            assert again.wait(20)
+            tidied.append(1)
+
+    _told_at_mid_poll(instance, stop, again)
+    assert tidied == [1]
+    assert requests(service, "cancel") == []
+
+
+def _told_at_mid_poll(
+    instance: TaskInstance, act: Callable[[], None], again: threading.Event | None = None
+) -> int:
+    """Run a try that does `act` at its first look, until it ends; return how often it was told to stop."""
+    operator, told = instance.operator(), []
+
+    # Airflow's own handler has this name.
+    def _on_term(signum: int, frame: object) -> None:
+        told.append(signum)
+        try:
+            operator.on_kill()
+        finally:
+            if again is not None and len(told) > 1:
+                again.set()
+
+    def once() -> None:
+        if not told:
+            act()
+            assert threading.Event().wait(20), "it was not told again"
+
+    before = signal.signal(signal.SIGTERM, _on_term)
+    try:
+        with at_point("mid_poll", once), pytest.raises(JobKept):
+            operator.execute(instance.context(operator, 1))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        operator.client.close()
+    return len(told)

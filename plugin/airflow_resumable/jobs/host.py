@@ -83,8 +83,10 @@ class Host:
             return self._without_store(unrecorded, "there is no task_state_store in the context")
         if attempt is None:
             raise StoreUnavailable("no task_state_store in the context; the deferred job is left alone")
+        if self._kill is None:
+            raise AssertionError("an attempt was prepared without its answer to a stop")
         try:
-            return attempt.run()
+            return self._kill.run(attempt.run)
         except StoreUnavailable as error:
             if wake is not None:
                 raise

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_resumable.jobs.errors import JobKept
 
@@ -29,6 +29,8 @@ ASK_LIMIT = 0.9
 """Seconds of those for the question."""
 WAIT_LIMIT = 2.0
 """Seconds that a stop waits for a submit, or for a call to the supervisor, that is under way."""
+SWALLOWED_AFTER = 0.5
+"""Seconds after which an attempt that a stop has not ended is told once more."""
 AGAIN_AFTER = 0.05
 """Seconds after which a stop that came at a bad moment is delivered again."""
 
@@ -100,6 +102,22 @@ class Kill:
         self._first_seen: float | None = None
         self._deadline = 0.0
         self._done = False
+        self._answer: str | None = None
+        self._unwinding_since: float | None = None
+
+    def run(self, attempt: Callable[[], Any]) -> Any:
+        """Run the attempt; as long as it runs, a stop that was swallowed is told again.
+
+        Raises:
+            JobKept: It was told to stop, now or before it began.
+        """
+        try:
+            if self._answer is not None:
+                raise JobKept(self._answer)
+            return attempt()
+        finally:
+            if self._answer is not None:
+                _take_back()
 
     def __call__(self, tidy_up: Callable[[], None]) -> None:
         """Handle a call of `on_kill`.
@@ -110,9 +128,10 @@ class Kill:
         Raises:
             JobKept: From a signal handler, to end the attempt; Airflow retries it where tries are left.
         """
-        if self._done:
-            return
         signalled = inside_handler()
+        if self._done:
+            self._raise_again(signalled)
+            return
         if signalled and self._comes_at_a_bad_moment():
             deliver_again()
             return
@@ -127,7 +146,34 @@ class Kill:
             _log.exception("on_kill failed; the attempt ends and its job is left as it is")
             done, reason = f"{type(error).__name__}: {error}", KillReason.INFRASTRUCTURE
         if signalled:
-            raise JobKept(f"stopped ({reason}): {done}")
+            self._answer, self._first_seen = f"stopped ({reason}): {done}", None
+            if _is_running():
+                _deliver_after(SWALLOWED_AFTER)
+            raise JobKept(self._answer)
+
+    def _raise_again(self, signalled: bool) -> None:
+        # Answered already; but what was raised then may have been swallowed, by a finalizer that the signal
+        # has interrupted or by somebody's bare except.
+        if not signalled or self._answer is None or not _is_running():
+            return
+        if self._is_unwinding() or self._comes_at_a_bad_moment():
+            deliver_again()
+            return
+        _log.warning("told to stop, and going on: what ends this attempt was swallowed; raising it again")
+        _deliver_after(SWALLOWED_AFTER)
+        raise JobKept(self._answer)
+
+    def _is_unwinding(self) -> bool:
+        # A clean-up on the way out is left its time; one that never ends isn't.
+        error = sys.exc_info()[1]
+        while error is not None and not isinstance(error, JobKept):
+            error = error.__context__
+        if error is None:
+            return False
+        now = time.monotonic()
+        if self._unwinding_since is None:
+            self._unwinding_since = now
+        return now - self._unwinding_since < WAIT_LIMIT
 
     def _reason(self) -> KillReason:
         if inside_supervisor_call():
@@ -191,15 +237,30 @@ def inside_supervisor_call() -> bool:
     return any(type(frame.f_locals.get("self")).__name__ == "CommsDecoder" for frame in _frames())
 
 
+def _is_running() -> bool:
+    return any(frame.f_code is Kill.run.__code__ for frame in _frames())
+
+
 _postponed: list[threading.Timer] = []
 
 
 def deliver_again() -> None:
     """Have SIGTERM delivered to this process once more, a moment later."""
-    timer = threading.Timer(AGAIN_AFTER, os.kill, (os.getpid(), signal.SIGTERM))
+    _deliver_after(AGAIN_AFTER)
+
+
+def _deliver_after(seconds: float) -> None:
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGTERM))
     timer.daemon = True
+    _take_back()
     _postponed[:] = [timer]
     timer.start()
+
+
+def _take_back() -> None:
+    for timer in _postponed:
+        timer.cancel()
+    _postponed.clear()
 
 
 def await_postponed_stop() -> None:
