@@ -155,7 +155,7 @@ class JobAttempt:
             self.early_snapshot = (self.adapter.snapshot_before_submit(self.context),)
         self.record, self._begun = self.ledger.read(), True
         self.owner = self.ledger.outrank(self.record)
-        self._foreign = self._read_foreign()
+        self._foreign = self.ledger.read_foreign(self.adapter, self.record)
         if self.record is not None and self.record.external_id is not None:
             self.external_id, self.token = self.record.external_id, self.record.token
         match self._deferral.take_back() if self._deferral else None:
@@ -287,17 +287,6 @@ class JobAttempt:
         decided = ResumeDecision(step, metric, operator, **self.scope, **{**current, **job}, reason=reason)
         announce(decided, self.adapter.external_id_key, getattr(self.context["ti"], "stats_tags", {}))
 
-    def _read_foreign(self) -> Any:
-        value = self.ledger.read_parent()
-        if value is None:
-            return None
-        # The parent's shape may tell less than the id: one that is on record is that one.
-        known = self.record.ids if self.record is not None else ()
-        for external_id in known:
-            if self.adapter.id_to_parent_value(external_id) == value:
-                return external_id
-        return self.adapter.parent_value_to_id(value)
-
     def _note(self, external_id: Any, seen: tuple[Observation, str | None]) -> None:
         self._observed[repr(external_id)] = seen[0]
         self._last = seen
@@ -382,16 +371,7 @@ class JobAttempt:
 
     def mark_reported(self) -> None:
         """Note that the server has the success on file; a record that Airflow drops then stays dropped."""
-        from airflow_resumable.integration import settings
-        from airflow_resumable.integration.server import task_state
-
-        # The report may have been refused, and then a retry must find a success that it can return. With
-        # the success on file no other attempt can be at work, so the owner needn't be read once more.
-        record = self.record
-        if record is None or record.phase != "succeeded" or settings.clears_on_success():
-            return
-        if task_state(self.context) == "success":
-            self.claim(record.with_(reported=True), check_owner=False)
+        self._outcome.report(self.record)
 
     def _finish(self) -> Any:
         self._submission.settle()

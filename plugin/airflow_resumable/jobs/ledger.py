@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import logging
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_resumable.jobs.errors import (
     JobSuperseded,
@@ -18,6 +18,9 @@ from airflow_resumable.jobs.errors import (
 )
 from airflow_resumable.jobs.record import JobRecord, Owner, key_for, load
 from airflow_resumable.jobs.transient import patiently, status_code
+
+if TYPE_CHECKING:
+    from airflow_resumable.jobs.adapter import JobAdapter
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +69,22 @@ class JobLedger:
     def read_parent(self) -> Any:
         """Return the value under the parent operator's key, or None."""
         return self._get(self.parent_key)
+
+    def read_foreign(self, adapter: JobAdapter, record: JobRecord | None) -> Any:
+        """Return the id of the job under the parent operator's key, or None.
+
+        Args:
+            adapter: Knows how the parent writes an id.
+            record: What is on record.
+        """
+        value = self.read_parent()
+        if value is None:
+            return None
+        # The parent's shape may tell less than the id: one that is on record is that one.
+        for external_id in record.ids if record is not None else ():
+            if adapter.id_to_parent_value(external_id) == value:
+                return external_id
+        return adapter.parent_value_to_id(value)
 
     def write(self, record: JobRecord, *, check_owner: bool = True) -> JobRecord:
         """Write the record as its owner and return what was written.

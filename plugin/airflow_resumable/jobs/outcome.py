@@ -83,6 +83,18 @@ class Outcome:
             return
         self._clean_up(record.external_id, Observation.FAILED)
 
+    def report(self, record: JobRecord | None) -> None:
+        """Note on record that the server has the success on file, if it has."""
+        from airflow_resumable.integration import settings
+        from airflow_resumable.integration.server import task_state
+
+        # The report may have been refused, and then a retry must find a success that it can return. With
+        # the success on file no other attempt can be at work, so the owner needn't be read once more.
+        if record is None or record.phase != "succeeded" or settings.clears_on_success():
+            return
+        if task_state(self._attempt.context) == "success":
+            self._attempt.claim(record.with_(reported=True), check_owner=False)
+
     def _kept(self, result: Any) -> StoredResult | None:
         # What isn't to be pushed as an XCom isn't to be stored anywhere else either.
         if getattr(self._attempt.context.get("task"), "do_xcom_push", True) is False:
