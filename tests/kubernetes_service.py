@@ -13,13 +13,15 @@ from airflow_resumable.testing.conformance import SeenJob, ServiceUnderTest
 from airflow_resumable.testing.kubernetes.audit import Request
 from airflow_resumable.testing.kubernetes.cluster import KubernetesCluster
 from airflow_resumable.testing.kubernetes.proxy import FaultProxy
+from tests.stack.kills import until as wait_until
 
 _PATHS = {"pods": "/api/v1", "jobs": "/apis/batch/v1"}
 
 
 def until(gate: Path, then: str = "true") -> list[str]:
     """Return a command that runs until `gate` exists; it is not impressed by SIGTERM."""
-    return ["sh", "-c", f"trap '' TERM; while [ ! -e '{gate}' ]; do sleep 0.05; done; {then}"]
+    up = f": > '{gate}.up'"
+    return ["sh", "-c", f"trap '' TERM; {up}; while [ ! -e '{gate}' ]; do sleep 0.05; done; {then}"]
 
 
 class KubernetesService(ServiceUnderTest):
@@ -83,7 +85,8 @@ class KubernetesService(ServiceUnderTest):
         self._remove(external_id, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
 
     def stop_slowly(self, external_id: Any) -> None:
-        """Delete a pod that takes its time to end."""
+        """Delete a pod that takes its time to end, once it is deaf to SIGTERM."""
+        wait_until("the pod is deaf", self.gate.with_name(f"{self.gate.name}.up").exists)
         self._remove(external_id, {"gracePeriodSeconds": 600})
 
     def _remove(self, external_id: Any, options: dict[str, Any]) -> None:
