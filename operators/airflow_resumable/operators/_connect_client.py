@@ -92,6 +92,7 @@ class ConnectClient:
         builder = DefaultChannelBuilder(url)
         self.endpoint: str = builder.endpoint
         self.user_id = user_id
+        self._url = url
         self._who = who
         self._attach_every = attach_every
         self._agent = builder.userAgent
@@ -100,6 +101,10 @@ class ConnectClient:
         self._metadata = list(builder.metadata())
         self._attach_at: dict[str, float] = {}
         self._endings: dict[str, Ending] = {}
+
+    def again(self) -> ConnectClient:
+        """Return another client of the same server and user."""
+        return ConnectClient(self._url, self.user_id, self._who, self._attach_every)
 
     def close(self) -> None:
         """Hang up; operations go on."""

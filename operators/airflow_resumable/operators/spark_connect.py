@@ -8,7 +8,7 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -210,8 +210,9 @@ class ResumableSparkConnectOperator(ResumableJobMixin, BaseOperator):
         token = self.idempotency_token
         operation = as_uuid(token) if token else str(uuid.uuid4())
         conf = {str(name): str(value) for name, value in self.conf.items()}
-        self._created = self._connected().start(operation, plan, conf)
+        # Before it is started: a stop may come in the middle.
         self._operation = operation
+        self._created = self._connected().start(operation, plan, conf)
         return operation
 
     def was_job_created(self) -> bool | None:
@@ -310,8 +311,15 @@ class ResumableSparkConnectOperator(ResumableJobMixin, BaseOperator):
 
     def on_kill(self) -> None:
         """Interrupt the operation of a task that is not durable; else the protocol decides."""
-        if self._operation is not None:
-            self._connected().interrupt(self._operation)
+        if self._operation is None or self._client is None:
+            return
+        # The one at hand may have been stopped in the middle of a request, with a lock taken.
+        client = self._client.again()
+        try:
+            with suppress(JobNotFound):
+                client.interrupt(self._operation)
+        finally:
+            client.close()
 
     def get_job_location(self, external_id: JsonValue, context: Context) -> JsonValue:
         """Return the server and the user whose operation it is."""
