@@ -214,6 +214,9 @@ def test_stock_and_ours_take_over_from_each_other(service: DriverPods, tries: Ta
     stock = SparkSubmitOperator(**service.arguments("runs"), track_driver_via_k8s_api=True)
     stock._hook = stock._get_hook()
     started = stock.submit_job(tries.context(stock))
+    # The provider leaves the pipe of its process to the garbage collector.
+    client: Any = stock._hook._submit_sp
+    client.stdout.close()
     tries.store.set(stock.external_id_key, started, retention=None)
     service.release()
     ours = operator(service, "runs")
