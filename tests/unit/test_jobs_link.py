@@ -44,7 +44,7 @@ def test_the_link_is_stored_before_the_job_has_ended(service: JobService, task_t
 
 def test_a_reconnect_stores_the_same_link_once(service: JobService, task_tries: TaskTries) -> None:
     """A try that takes over the job has the link too, and Airflow's own push at the end is equal."""
-    assert task_tries.crash(lambda: _operator(service), "mid_poll")
+    assert task_tries.crash(lambda: _operator(service), "after_id")
     first = dict(task_tries.xcoms)[KEY]
     task_tries.xcoms.clear()
     operator = _operator(service)
