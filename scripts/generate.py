@@ -118,6 +118,12 @@ def soak() -> str:
     return f"{_NOTICE}\n{report.markdown(ROOT / _SOAK)}"
 
 
+def demo() -> str:
+    """What the last runs of the demo came to, on every system."""
+    tables = demo_record.markdown(ROOT / "docs/_generated/demo.json", demo_record.SYSTEMS)
+    return f"{_NOTICE}\n{tables}"
+
+
 def events() -> str:
     """What happens to the job, by event and Airflow version, as tests/stack/test_kill_table.py saw it."""
     recorded = [
@@ -175,6 +181,7 @@ GENERATORS: dict[str, Callable[[], str]] = {
     **_facts_pages(),
     "docs/_generated/config.md": config_reference,
     "docs/_generated/cli.md": cli_reference,
+    "docs/_generated/demo.md": demo,
     "docs/_generated/events.md": events,
     "docs/_generated/soak.md": soak,
     "README.md": readme,

@@ -16,6 +16,8 @@ from typing import Self
 import psutil
 import pytest
 
+from tests import systems
+
 pytestmark = pytest.mark.stack
 
 # What the console script does, which needn't be on PATH.
@@ -176,3 +178,17 @@ def test_the_demo_on_spark_ends_with_the_table_and_status_0(tmp_path: Path) -> N
         cases = json.loads(record.read_text())["spark"]["cases"]
         assert [case["case"] for case in cases if case["ours"]["jobs"] != 1 and not case["window"]] == []
         assert {case["ours"]["state"] for case in cases} == {"success"}
+
+
+@pytest.mark.slow
+def test_the_demo_on_kubernetes_ends_with_the_table_and_status_0(tmp_path: Path) -> None:
+    """Ours asks the API server for one pod and for no deletion, unless a user marks the task failed."""
+    systems.require("kubernetes")
+    with Demo(tmp_path, "--system", "kubernetes", "--cases", "before-id,sigterm,mark-fail") as demo:
+        demo.wait_for_line("SIGKILL worker")
+
+        assert demo.end() == 0, demo.text
+        assert row(demo, "before-id")[-4:] == OURS
+        assert row(demo, "sigterm") == ["sigterm", *STOCK_CANCELLED, *OURS]
+        assert row(demo, "mark-fail")[-4:] == ["1", "1", "1", "failed"]
+        assert demo.left_behind() == []

@@ -35,10 +35,10 @@ COMMANDS: Final[tuple[Command | Group, ...]] = (
             Argument(
                 ("--system",),
                 {
-                    "choices": ("local", "spark"),
+                    "choices": ("local", "spark", "kubernetes"),
                     "default": "local",
-                    "help": "where the jobs run: the local job service of this package (default), or a Spark "
-                    "standalone cluster started for the demo",
+                    "help": "where the jobs run: the local job service of this package (default), a Spark "
+                    "standalone cluster, or a Kubernetes API server, started for the demo",
                 },
             ),
             Argument(

@@ -16,7 +16,8 @@ from airflow_resumable.testing.errors import SystemUnavailable
 from airflow_resumable.testing.ports import free_ports
 
 _MIB: Final = 1024 * 1024
-_LEAST_MEMORY: Final = {"local": 1_500 * _MIB, "spark": 4_000 * _MIB}
+_LEAST_MEMORY: Final = {"local": 1_500 * _MIB, "spark": 4_000 * _MIB, "kubernetes": 2_500 * _MIB}
+_KUBERNETES_PROVIDER: Final = "apache-airflow-providers-cncf-kubernetes"
 _PROVIDER: Final = "apache-airflow-providers-apache-spark"
 # The provider's hook calls it by this path.
 _CURL: Final = "/usr/bin/curl"
@@ -26,10 +27,10 @@ _LONGEST_TMPDIR: Final = 107 - len("/crash-xxxxxxxx/s")
 
 
 def require(system: str) -> None:
-    """Check memory, disk, ports and, for Spark, what Spark needs.
+    """Check memory, disk, ports and what Spark or Kubernetes needs.
 
     Args:
-        system: ``local`` or ``spark``.
+        system: ``local``, ``spark`` or ``kubernetes``.
 
     Raises:
         SystemUnavailable: Something is missing; one line that says what to do.
@@ -45,6 +46,8 @@ def require(system: str) -> None:
         ) from error
     if system == "spark":
         _require_spark()
+    elif system == "kubernetes":
+        _require_kubernetes()
 
 
 def _require_memory(system: str) -> None:
@@ -84,14 +87,25 @@ def _require_spark() -> None:
             f"the Java in {home} has no compiler, which makes the demo's application: install a JDK (Debian: "
             "apt-get install openjdk-17-jdk-headless), or set JAVA_HOME to one"
         )
-    try:
-        version(_PROVIDER)
-    except PackageNotFoundError:
-        raise SystemUnavailable(
-            f"no {_PROVIDER} in this environment: pip install 'airflow-resumable[spark]'"
-        ) from None
+    _require_package(_PROVIDER, "spark")
     if not os.access(_CURL, os.X_OK):
         raise SystemUnavailable(
             f"no {_CURL}, with which the Spark provider asks for a driver's status: install it (Debian: "
             "apt-get install curl)"
         )
+
+
+def _require_kubernetes() -> None:
+    from airflow_resumable.testing.kubernetes.programs import find_programs
+
+    find_programs()
+    _require_package(_KUBERNETES_PROVIDER, "kubernetes")
+
+
+def _require_package(name: str, extra: str) -> None:
+    try:
+        version(name)
+    except PackageNotFoundError:
+        raise SystemUnavailable(
+            f"no {name} in this environment: pip install 'airflow-resumable[{extra}]'"
+        ) from None

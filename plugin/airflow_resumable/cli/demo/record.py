@@ -15,7 +15,16 @@ from airflow_resumable.cli.demo.cases import SIDES, Case, Outcome, Side
 _SYSTEMS = {
     "local": ("On the local job service", "Airflow's own mixin", "airflow-resumable"),
     "spark": ("On a Spark standalone cluster", "SparkSubmitOperator", "ResumableSparkSubmitOperator"),
+    "kubernetes": (
+        "On a Kubernetes API server, with a stand-in for the node",
+        "KubernetesPodOperator",
+        "ResumableKubernetesPodOperator",
+    ),
 }
+SYSTEMS = tuple(_SYSTEMS)
+"""Every system that a record may have."""
+README_SYSTEMS = ("local", "spark")
+"""Those in the README, where four tables would be too many."""
 _WINDOW = (
     "\\* In the window that Spark standalone leaves open; two jobs would not fail the demo here. See "
     "[what remains open](docs/operators/spark_submit.md)."
@@ -35,7 +44,7 @@ def write(
 
     Args:
         file: The file, which may be missing.
-        system: ``local`` or ``spark``.
+        system: ``local``, ``spark`` or ``kubernetes``.
         versions: Versions by name.
         cases: The cases.
         outcomes: What they came to.
@@ -81,14 +90,18 @@ def _read(file: Path) -> dict[str, Any]:
     return record
 
 
-def markdown(file: Path) -> str:
+def markdown(file: Path, systems: Sequence[str] = README_SYSTEMS) -> str:
     """Return the recorded tables as Markdown, an empty text when there are none.
 
     Args:
         file: As `write` has made it.
+        systems: Whose tables.
     """
     record = _read(file)
-    return "\n".join(_table(name, record[name]) for name in _SYSTEMS if name in record)
+    tables = [_table(name, record[name]) for name in systems if name in record]
+    if "spark" in record and tuple(systems) == README_SYSTEMS:
+        tables.append(f"{_LOCAL_ONLY}\n")
+    return "\n".join(tables)
 
 
 def _table(system: str, record: Mapping[str, Any]) -> str:
@@ -109,6 +122,4 @@ def _table(system: str, record: Mapping[str, Any]) -> str:
         lines.append(f"| {' | '.join(cells)} |")
     if any(case["window"] for case in record["cases"]):
         lines += ["", _WINDOW]
-    if system == "spark":
-        lines += ["", _LOCAL_ONLY]
     return "\n".join(lines) + "\n"

@@ -13,3 +13,6 @@ SPARK_JOBS = Path(__file__).with_name("spark_jobs.py")
 """One Spark application, through the provider's operator and through ours."""
 SPARK_VARIABLE = "AIRFLOW_RESUMABLE_DEMO_SPARK"
 """Tells `SPARK_JOBS` in JSON what it is to run; see there."""
+
+KUBERNETES_JOBS = Path(__file__).with_name("kubernetes_jobs.py")
+"""One pod, through the provider's operator and through ours."""
