@@ -364,21 +364,22 @@ def test_two_attempts_at_once_run_one_operation(service: ConnectService, server:
     """Both send the same token at the same moment; the server has one operation."""
     from airflow_resumable.operators import _connect_plan
 
-    operation, both, ends = str(uuid.uuid4()), threading.Barrier(2), []
+    operation, both, started = str(uuid.uuid4()), threading.Barrier(2), []
 
     def run() -> None:
         with asking(server.port, USER) as client:
             both.wait()
-            client.start(operation, _connect_plan.of_sql(SUCCEEDS, 1), {})
-            until(lambda: client.state(operation) != "RUNNING")
-            ends.append(client.ending(operation).state)
+            started.append(client.start(operation, _connect_plan.of_sql(SUCCEEDS, 1), {}))
 
     threads = [threading.Thread(target=run) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert ends == ["FINISHED", "FINISHED"]
+    assert sorted(started) == [False, True]
+    with asking(server.port, USER) as client:
+        until(lambda: client.state(operation) != "RUNNING")
+        assert client.ending(operation).state == "FINISHED"
     assert [job.external_id for job in service.jobs()] == [operation]
 
 
