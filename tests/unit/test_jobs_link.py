@@ -16,7 +16,11 @@ from tests.attempts import SUCCEED
 
 KEY = JobLink().xcom_key
 
-pytest_plugins = ["airflow_resumable.testing.pytest_plugin"]
+
+@pytest.fixture
+def task_tries() -> TaskTries:
+    """One task instance."""
+    return TaskTries()
 
 
 class LinkedJobOperator(LocalJobOperator):

@@ -29,7 +29,7 @@ _WINDOW = (
     "\\* In the window that Spark standalone leaves open; two jobs would not fail the demo here. See "
     "[what remains open](docs/operators/spark_submit.md)."
 )
-_LOCAL_ONLY = "The other six cases run on the local job service only."
+_LOCAL_ONLY = "The other six cases don't run on Spark; [four of them do on Kubernetes](docs/demo.md)."
 _VALUES = ("jobs", "submits", "cancels", "state")
 
 
