@@ -11,13 +11,15 @@ import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psutil
 import pytest
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
-from airflow_resumable.jobs.errors import JobMissing, ResumableJobFatal
+from airflow_resumable.jobs.errors import JobMissing, JobSuperseded, ResumableJobFatal
+from airflow_resumable.jobs.host import Host
 from airflow_resumable.operators._kubernetes_api import FAMILY_LABEL, TOKEN_LABEL
 from airflow_resumable.operators.kubernetes import ResumableKubernetesPodOperator
 from airflow_resumable.testing.file_store import FileTaskStateStore
@@ -25,6 +27,7 @@ from airflow_resumable.testing.kubernetes.cluster import KubernetesCluster
 from airflow_resumable.testing.kubernetes.proxy import FaultProxy
 from airflow_resumable.testing.task_tries import TaskTries, at_point
 from tests.kubernetes_service import KubernetesService, until
+from tests.stack.kills import until as wait_until
 
 XCOM = ["sh", "-c", "echo '{\"rows\": 7}' > /airflow/xcom/return.json"]
 
@@ -262,6 +265,99 @@ def test_a_pod_that_never_starts_has_failed_and_is_deleted(
     assert tries.record(subject)["phase"] == "failed"
     (created,) = service.cluster.audit.created("pods", service.namespace)
     service.cluster.wait_for_pod(service.namespace, created.name, set())
+
+
+def test_a_failed_pod_that_could_still_start_is_gone_before_the_next_is_made(
+    service: KubernetesService, tries: TaskTries
+) -> None:
+    """Its clean-up was cut short, so the next try deletes it, and only then starts another."""
+    service.cluster.pause_node()
+    try:
+        subject = _ours(service, ["true"], schedule_timeout_seconds=1)
+        with mock.patch.object(subject, "clean_up_job"), pytest.raises(AirflowException):
+            tries.run(subject)
+        (first,) = service.cluster.audit.created("pods", service.namespace)
+        assert service.object(first.name) is not None
+        assert tries.crash(lambda: _ours(service, ["true"]), "after_accept")
+        assert service.object(first.name) is None
+    finally:
+        service.cluster.resume_node()
+    tries.run(_ours(service, ["true"]))
+
+    assert len(service.cluster.audit.created("pods", service.namespace)) == 2
+
+
+def test_a_program_that_an_eviction_ends_well_has_failed(
+    service: KubernetesService, tries: TaskTries
+) -> None:
+    """It traps SIGTERM and exits with 0, and has not done its work."""
+    cmds = ["sh", "-c", f"trap 'exit 0' TERM; : > {service.gate}.up; while true; do sleep 0.05; done"]
+    assert tries.crash(lambda: _ours(service, cmds), "after_id")
+    (job,) = service.jobs()
+    external_id: Any = job.external_id
+    wait_until("the program is ready", service.gate.with_name(f"{service.gate.name}.up").exists)
+    service.cluster.evict(service.namespace, external_id["name"])
+    subject = _ours(service, ["true"])
+    tries.run(subject)
+
+    assert tries.record(subject)["generation"] == 2
+
+
+def test_a_stop_before_the_first_look_ends_no_strangers_pod(
+    service: KubernetesService, tries: TaskTries
+) -> None:
+    """A fresh operator knows the uid from the record: what has the name by now is left alone."""
+    make: Callable[[], Any] = lambda: _ours(service, until(service.gate), random_name_suffix=False)  # noqa: E731
+    assert tries.crash(make, "after_id")
+    (job,) = service.jobs()
+    service.forget(job.external_id)
+    service.cluster.wait_for_pod(service.namespace, "work", set())
+    pod = {"metadata": {"name": "work"}, "spec": {"containers": [{"name": "base", "image": "any"}]}}
+    other = service.cluster.request("POST", service._path, pod)["metadata"]["uid"]
+    subject = make()
+    host = Host(subject, subject.get_capabilities(), subject.resumable_policy())
+    attempt = host.prepare(tries.context(subject))
+    assert attempt is not None
+    attempt.ending.cancel()
+
+    found = service.object("work")
+    assert found is not None
+    assert found["metadata"]["uid"] == other
+
+
+def test_a_try_that_slept_takes_no_later_generations_pod_for_an_earlier_one(
+    service: KubernetesService, tries: TaskTries
+) -> None:
+    """It wakes in its create when the exact name is a later generation's: it stands back and deletes none."""
+    more: dict[str, Any] = {"random_name_suffix": False, "on_finish_action": "keep_pod"}
+    sleeper = _ours(service, ["true"], **more)
+    submit = sleeper.submit_job
+
+    def submit_job(context: Any) -> Any:
+        with pytest.raises(AirflowException):
+            tries.run(_ours(service, ["false"], **more))
+        tries.run(_ours(service, ["true"], **more))
+        return submit(context)
+
+    sleeper.submit_job = submit_job  # type: ignore[method-assign]
+    with pytest.raises(JobSuperseded):
+        tries.run(sleeper)
+    first, second = service.cluster.audit.created("pods", service.namespace)
+    found = service.object("work")
+
+    assert found is not None
+    assert found["metadata"]["uid"] == second.uid != first.uid
+
+
+def test_a_sidecar_that_is_yet_to_start_is_waited_for(service: KubernetesService, tries: TaskTries) -> None:
+    """The main container may be faster than the sidecar that holds its result."""
+    subject = _ours(service, XCOM, do_xcom_push=True)
+    waiting = mock.patch.object(subject, "_sidecar_is_yet_to_start", side_effect=[True, False])
+    awaited = mock.Mock(wraps=subject.pod_manager.await_xcom_sidecar_container_start)
+    with waiting, mock.patch.object(subject.pod_manager, "await_xcom_sidecar_container_start", awaited):
+        assert tries.run(subject) == {"rows": 7}
+
+    assert awaited.call_count == 1
 
 
 def test_an_exit_code_may_skip_the_task(service: KubernetesService, tries: TaskTries) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from airflow_resumable.operators._pod_state import PodReader
+from airflow_resumable.operators._pod_state import PodReader, was_ended_as_a_whole
 
 COMPLETE = "Complete"
 BY_CONTAINERS = "Complete: by its main containers"
@@ -27,6 +27,8 @@ STARTED = "Started"
 """All that counts of a Job that nobody waits for."""
 
 ACTIVE = frozenset({PENDING, RUNNING, SUSPENDED, COMPLETING, FAILING})
+
+_INDEX = "batch.kubernetes.io/job-completion-index"
 
 HELD_FOR = timedelta(minutes=2)
 """How long other containers may outlive a main one before its pod counts as one that doesn't end."""
@@ -80,7 +82,9 @@ def at_work(pods: Iterable[Any], reader: PodReader) -> list[Any]:
 def succeeded(pods: Iterable[Any], reader: PodReader) -> list[Any]:
     """Return the pods whose main container has ended with 0."""
     ended = ((pod, reader.ended(pod)) for pod in pods)
-    return [pod for pod, end in ended if end is not None and end.exit_code == 0]
+    return [
+        pod for pod, end in ended if end is not None and end.exit_code == 0 and not was_ended_as_a_whole(pod)
+    ]
 
 
 def by_containers(job: Any, pods: Sequence[Any], reader: PodReader, now: datetime) -> str | None:
@@ -94,7 +98,7 @@ def by_containers(job: Any, pods: Sequence[Any], reader: PodReader, now: datetim
     """
     spec, status = job.spec, job.status
     gone = max(0, ((status and status.succeeded) or 0) - sum(one.status.phase == "Succeeded" for one in pods))
-    good, working = len(succeeded(pods, reader)) + gone, at_work(pods, reader)
+    good, working = _count(job, succeeded(pods, reader), gone), at_work(pods, reader)
     if spec.completions is None:
         # A work queue: one success, and nobody at work any more.
         all_seen = len(pods) + gone >= (1 if spec.parallelism is None else spec.parallelism)
@@ -112,6 +116,13 @@ def by_containers(job: Any, pods: Sequence[Any], reader: PodReader, now: datetim
             "one keeps the pod running, so the Job can't go on"
         )
     return None
+
+
+def _count(job: Any, pods: Sequence[Any], gone: int) -> int:
+    if job.spec.completion_mode != "Indexed":
+        return len(pods) + gone
+    # An index may be run twice; of pods that are gone nobody can say which they were.
+    return len({(pod.metadata.annotations or {}).get(_INDEX) for pod in pods})
 
 
 def _is_over(pod: Any) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -82,6 +82,10 @@ class KubernetesAdapter(ResumableJobMixin):
         """Return the object's state in words; by the server's clock, None where that isn't known."""
 
     @abstractmethod
+    def _may_still_run(self, found: Any) -> bool:
+        """Say whether an object may yet do work, whatever is on record of it."""
+
+    @abstractmethod
     def _mark(self, body: Any, labels: Mapping[str, str]) -> None:
         """Put labels on the object to be created."""
 
@@ -123,6 +127,7 @@ class KubernetesAdapter(ResumableJobMixin):
 
         body = self._to_create(context)
         namespace = body.metadata.namespace
+        self._end_predecessors(namespace)
         self._before_create(body, context)
         self._created = None
         try:
@@ -141,6 +146,35 @@ class KubernetesAdapter(ResumableJobMixin):
         external_id = self._id_of(found)
         self._taken(external_id)
         return external_id
+
+    def _end_predecessors(self, namespace: str) -> None:
+        """Delete what is on record as failed and could still start: its clean-up may have been cut short.
+
+        Raises:
+            ConnectionError: There is one, and it is not gone yet.
+        """
+        from airflow_resumable.operators._kubernetes_api import FAMILY_LABEL, TOKEN_LABEL, listed
+
+        attempt = self._resumable_attempt
+        ids: Any = attempt.record.ids if attempt is not None and attempt.record is not None else ()
+        uids = {one.get("uid") for one in ids if isinstance(one, dict)} - {None}
+        if attempt is None or not uids:
+            return
+        selector = f"{FAMILY_LABEL}={attempt.mint.family},{TOKEN_LABEL}!={attempt.token}"
+        for one in listed(self._listing(), namespace, selector, attempt.search_from):
+            meta = one.metadata
+            if meta.uid not in uids or not self._may_still_run(one):
+                continue
+            what = f"{self.kind} {namespace}/{meta.name}, uid {meta.uid}, of an earlier generation"
+            if not meta.deletion_timestamp:
+                self.log.warning("The %s, could still start; deleting it", what)
+                self._delete(meta.name, namespace, meta.uid)
+            raise ConnectionError(f"{what}, is being deleted")
+
+    def _patiently(self, what: str, call: Callable[[], Any]) -> Any:
+        # One 503 must not leave behind what could still start.
+        attempt = self._resumable_attempt
+        return call() if attempt is None else attempt.service.ask(what, call)
 
     def _before_create(self, body: Any, context: Context) -> None:
         """Do what the parent does before it creates the object."""
@@ -174,6 +208,8 @@ class KubernetesAdapter(ResumableJobMixin):
                         f"{what}, of an earlier generation of this task, is {state!r} and has the name that "
                         "the next one needs; delete it, then clear the task"
                     )
+                # This attempt may have slept since, and that be the pod of a later generation.
+                self._show_ownership()
                 self.log.warning("The %s has ended and has the name of the next; deleting it", what)
                 self._delete(name, namespace, uid)
             raise ConnectionError(f"{what}, of an earlier generation, is being deleted")
@@ -181,6 +217,11 @@ class KubernetesAdapter(ResumableJobMixin):
             f"{what}, has the name {name!r} and is not this task's (its labels: {labels}): delete or rename "
             "it, or give the operator another name or random_name_suffix=True; it was left alone"
         )
+
+    def _show_ownership(self) -> None:
+        attempt = self._resumable_attempt
+        if attempt is not None and attempt.record is not None:
+            attempt.claim(attempt.record)
 
     def was_job_created(self) -> bool | None:
         """Say whether the API server has created an object for the last submit, 201, or had it, 409."""
@@ -266,7 +307,11 @@ class KubernetesAdapter(ResumableJobMixin):
         from airflow_resumable.operators._kubernetes_api import KILL_TIMEOUT, is_status
 
         name, namespace, uid = self._parts(external_id)
-        uid = uid or self._look(external_id, KILL_TIMEOUT).metadata.uid
+        if uid is None:
+            raise LookupError(
+                f"the uid of {self.kind} {namespace}/{name} isn't known, and another's may have its name "
+                "by now"
+            )
         self.log.info("Deleting %s %s/%s, uid %s", self.kind, namespace, name, uid)
         try:
             self._delete(name, namespace, uid, _request_timeout=KILL_TIMEOUT)

@@ -204,12 +204,21 @@ class ResumableKubernetesJobOperator(KubernetesAdapter, KubernetesJobOperator):
         try:
             result = super()._watch_unrecorded(external_id, context)
         except Exception:
-            if self.is_job_failed(self.get_job_status(external_id, context)):
-                self.clean_up_job(external_id, Observation.FAILED, context)
+            self._tidy_up_unrecorded(external_id, context)
             raise
-        self.clean_up_job(external_id, Observation.SUCCEEDED, context)
+        self._tidy_up_unrecorded(external_id, context)
         self._push_job(context)
         return result
+
+    def _tidy_up_unrecorded(self, external_id: JsonValue, context: Context) -> None:
+        # Neither the result nor the error of the Job is to be lost by this.
+        try:
+            said = self.get_job_status(external_id, context)
+            if self.is_job_failed(said) or self.is_job_succeeded(said):
+                end = Observation.FAILED if self.is_job_failed(said) else Observation.SUCCEEDED
+                self.clean_up_job(external_id, end, context)
+        except Exception:
+            self.log.exception("The pods of Job %r could not be tidied up", external_id)
 
     @property
     def _only_starts(self) -> bool:
@@ -249,6 +258,9 @@ class ResumableKubernetesJobOperator(KubernetesAdapter, KubernetesJobOperator):
         asked = self.on_kill_propagation_policy
         body = delete_options(uid, propagation_policy="Background" if asked == "Background" else "Foreground")
         self.job_client.delete_namespaced_job(name, namespace, body=body, **options)
+
+    def _may_still_run(self, found: Any) -> bool:
+        return not state.is_final(found)
 
     def _mark(self, body: Any, labels: Mapping[str, str]) -> None:
         from kubernetes.client import V1ObjectMeta
@@ -591,7 +603,8 @@ class ResumableKubernetesJobOperator(KubernetesAdapter, KubernetesJobOperator):
             meta.name,
             meta.uid,
         )
-        self._delete(meta.name, meta.namespace, meta.uid)
+        name, namespace, uid = meta.name, meta.namespace, meta.uid
+        self._patiently("deleting a Job that lingers", lambda: self._delete(name, namespace, uid))
 
     # --- kill ---
 

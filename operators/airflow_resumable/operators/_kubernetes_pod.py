@@ -154,12 +154,21 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
         try:
             result = super()._watch_unrecorded(external_id, context)
         except Exception:
-            said = self.get_job_status(external_id, context)
-            if self.is_job_failed(said):
-                self.clean_up_job(external_id, Observation.FAILED, context)
+            self._tidy_up_unrecorded(external_id, context)
             raise
-        self.clean_up_job(external_id, Observation.SUCCEEDED, context)
+        self._tidy_up_unrecorded(external_id, context)
         return result
+
+    def _tidy_up_unrecorded(self, external_id: JsonValue, context: Context) -> None:
+        # Neither the result nor the error of the pod is to be lost by this.
+        try:
+            said = self.get_job_status(external_id, context)
+            if self.is_job_failed(said) or self.is_job_succeeded(said):
+                failed = self.is_job_failed(said)
+                end = Observation.FAILED if failed else Observation.SUCCEEDED
+                self.clean_up_job(external_id, end, context)
+        except Exception:
+            self.log.exception("Pod %s could not be tidied up; delete it by hand", self._name_of_seen())
 
     # --- a pod as the shared adapter wants it ---
 
@@ -198,7 +207,14 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
             self.skip_on_exit_code,
         )
 
+    def _may_still_run(self, found: Any) -> bool:
+        unended = self._reader.ended(found) is None
+        return unended and found.status.phase not in (state.SUCCEEDED, state.FAILED)
+
     def _before_create(self, body: Any, context: Context) -> None:
+        # Another pod than the one before, of which all this may have been said.
+        self._told, self._events_seen, self._events_failed = set(), set(), False
+        self._other_logs_at, self._skipped, self.seen = float("-inf"), None, None
         self.pod_request_obj = body
         self._call_back("on_pod_manifest_created", context, pod_request=body)
 
@@ -275,7 +291,7 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
             self._show_events()
         elif raw == state.RUNNING:
             self._tell_start(context)
-        if raw == state.RUNNING and self.get_logs and self._follow():
+        if raw == state.RUNNING and self.get_logs and "log" not in self._told and self._follow():
             return
         time.sleep(self.get_poll_interval())
 
@@ -423,11 +439,14 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
         self._tell_end(context)
         if not self.do_xcom_push:
             return None
-        if not self._sidecar_runs(pod):
+        if self._sidecar_is_yet_to_start(pod):
+            self.pod_manager.await_xcom_sidecar_container_start(pod)
+        elif not self._sidecar_runs(pod):
             raise JobNotFound(f"the XCom sidecar of pod {self._name_of_seen()} has ended")
         return self._read_xcom(pod, "the pod's result can't be read")
 
     def _read_xcom(self, pod: Any, why: str) -> Any:
+        from airflow_resumable.jobs.errors import JobNotFound
         from airflow_resumable.operators._kubernetes_api import is_status, said_by_stream
 
         try:
@@ -439,6 +458,9 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
             if may_help and not isinstance(error, ValueError):
                 raise error from raised
             attempt = self._resumable_attempt
+            if attempt is not None and attempt.record is not None and attempt.record.phase == "succeeded":
+                # An earlier try has read it: its clean-up has begun to take the pod away.
+                raise JobNotFound(f"{why}: {type(error).__name__}: {error}") from error
             if attempt is not None:
                 # Left as it is, the sidecar would keep the pod running for ever.
                 attempt.record_failure(f"{state.FAILED}: {why}")
@@ -450,12 +472,17 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
 
         return bool(container_is_running(pod, PodDefaults.SIDECAR_CONTAINER_NAME))
 
+    def _sidecar_is_yet_to_start(self, pod: Any) -> bool:
+        statuses = pod.status.container_statuses or ()
+        found = [one for one in statuses if one.name == PodDefaults.SIDECAR_CONTAINER_NAME]
+        return bool(found and found[0].state and found[0].state.waiting)
+
     def clean_up_job(self, external_id: JsonValue, observation: Observation, context: Context) -> None:
         """Do what the parent does with a pod that has ended: label, events, sidecars, `on_finish_action`."""
         from airflow_resumable.jobs.errors import JobNotFound
 
         try:
-            pod = self._look(external_id)
+            pod = self._patiently("looking at a pod to tidy up", lambda: self._look(external_id))
         except JobNotFound as error:
             self.log.info("%s: nothing to tidy up", error)
             return
@@ -475,7 +502,7 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
         if failed and live and self._reader.ended(pod) is None:
             # It is on record as failed, so it must not start or go on, whatever on_finish_action says.
             self.log.warning("Deleting pod %s, which is %s", self._name_of_seen(), said)
-            self._delete(*self._named(pod))
+            self._patiently("deleting a pod that has failed", lambda: self._delete(*self._named(pod)))
         elif self._is_contested:
             self.log.warning(
                 "Pod %s is kept whatever on_finish_action says: another attempt may still try to create it, "

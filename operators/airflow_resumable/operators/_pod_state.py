@@ -55,10 +55,12 @@ class PodReader:
             pod: The pod.
             now: By the API server's clock; None: a pod that doesn't start is Pending for ever.
         """
-        ended = self.ended(pod)
+        ended, phase = self.ended(pod), pod.status.phase
+        if was_ended_as_a_whole(pod) and (ended is None or ended.exit_code == 0):
+            # Evicted, say: what traps SIGTERM and exits with 0 has not done its work.
+            return f"{FAILED}: {pod.status.reason}"
         if ended is not None:
             return self._by_exit(ended)
-        phase = pod.status.phase
         if phase == SUCCEEDED:
             return SUCCEEDED
         if phase == FAILED:
@@ -103,6 +105,11 @@ class PodReader:
             since = scheduled.last_transition_time or pod.metadata.creation_timestamp
             waited, limit, what = now - since, self.startup_timeout, "started"
         return f"not {what} within {limit:g} s" if waited.total_seconds() > limit else None
+
+
+def was_ended_as_a_whole(pod: Any) -> bool:
+    """Say whether a pod was ended from outside: evicted, preempted, past its deadline, with its node."""
+    return pod.status.phase == FAILED and bool(pod.status.reason)
 
 
 def _cannot_start(pod: Any) -> str | None:

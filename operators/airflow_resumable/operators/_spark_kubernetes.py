@@ -106,6 +106,7 @@ class KubernetesTarget(SparkTarget):
                 f"{_WAIT}=true is not allowed: spark-submit would stay for as long as the application runs. "
                 "Leave it out, or set durable=False"
             )
+        self._end_predecessors()
         self._created = None
         base = str(self.hook._name or "spark")
         self._pod = str(conf.get(_POD_NAME) or name_with(base, token))
@@ -136,6 +137,9 @@ class KubernetesTarget(SparkTarget):
         said = self._reader.state(pod, None)
         if labels.get(FAMILY_LABEL) == self.attempt.mint.family:
             if state.has_failed(said) or state.has_succeeded(said):
+                # This attempt may have slept since, and that be the pod of a later generation.
+                if self.attempt.record is not None:
+                    self.attempt.claim(self.attempt.record)
                 self._log.warning("The %s has ended and has the name of the next; deleting it", what)
                 self._delete(self._pod, pod.metadata.uid)
             elif said != state.TERMINATING:
@@ -296,7 +300,11 @@ class KubernetesTarget(SparkTarget):
     def cancel(self, external_id: str) -> None:
         """Delete the driver pod of this uid; its executors go with it."""
         namespace, name = self._parts(external_id)
-        uid = self._uids.get(external_id) or self._read(name, namespace, hasty=True).metadata.uid
+        uid = self._uids.get(external_id)
+        if uid is None:
+            raise LookupError(
+                f"the uid of driver pod {external_id} isn't known, and another's may have its name by now"
+            )
         try:
             self._delete(name, uid, namespace, hasty=True)
         except ApiException as error:
@@ -313,11 +321,31 @@ class KubernetesTarget(SparkTarget):
         """Delete a driver pod that is on record as failed and could still start."""
         if observation is Observation.SUCCEEDED:
             return
+        # One 503 must not leave behind what could still start.
+        self.attempt.service.ask("tidying up a driver pod", lambda: self._end_what_could_start(external_id))
+
+    def _end_what_could_start(self, external_id: str) -> bool:
         namespace, name = self._parts(external_id)
         try:
             pod = self._read(name, namespace)
         except JobNotFound:
+            return False
+        if pod.metadata.uid != self._uids.get(external_id) or pod.status.phase not in state.ACTIVE:
+            return False
+        if self._reader.ended(pod) is not None:
+            return False
+        self._log.warning("Deleting driver pod %s, which is %s", external_id, pod.status.phase)
+        self._delete(name, pod.metadata.uid, namespace)
+        return True
+
+    def _end_predecessors(self) -> None:
+        # The clean-up of a driver that is on record as failed may have been cut short.
+        attempt = self.attempt
+        ids: Any = attempt.record.ids if attempt.record is not None else ()
+        if not ids:
             return
-        if pod.metadata.uid == self._uids.get(external_id) and pod.status.phase in state.ACTIVE:
-            self._log.warning("Deleting driver pod %s, which is %s", external_id, pod.status.phase)
-            self._delete(name, pod.metadata.uid, namespace)
+        selector = f"{FAMILY_LABEL}={attempt.mint.family},{TOKEN_LABEL}!={attempt.token}"
+        for found in self._find(selector, attempt.search_from):
+            external_id = str(found.external_id)
+            if external_id in ids and self._end_what_could_start(external_id):
+                raise ConnectionError(f"driver pod {external_id}, of an earlier generation, is being deleted")

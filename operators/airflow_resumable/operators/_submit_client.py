@@ -78,9 +78,9 @@ class SubmitClient:
         self._settled.wait()
         return self._driver_id
 
-    def join(self) -> None:
-        """Wait until the process has ended and its last line was handed on."""
-        self._reader.join()
+    def join(self, timeout: float | None = None) -> None:
+        """Wait, `timeout` seconds at most, until the process has ended and its last line was handed on."""
+        self._reader.join(timeout)
 
     def kill(self) -> None:
         """Send SIGKILL to the process, if it still runs."""

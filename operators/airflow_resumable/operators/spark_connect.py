@@ -307,7 +307,12 @@ class ResumableSparkConnectOperator(ResumableJobMixin, BaseOperator):
         Raises:
             JobNotFound: The server has no such operation.
         """
-        self._connected().interrupt(str(external_id))
+        # The one at hand may have been stopped in the middle of a request, with a lock taken.
+        client = self._connected().again()
+        try:
+            client.interrupt(str(external_id))
+        finally:
+            client.close()
 
     def on_kill(self) -> None:
         """Interrupt the operation of a task that is not durable; else the protocol decides."""

@@ -26,12 +26,15 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from airflow_resumable.operators._spark_target import SparkTarget
+    from airflow_resumable.operators._submit_client import SubmitClient
 
 _spark_parent.check(SparkSubmitOperator, _spark_parent.OPERATOR_CLASS)
 _spark_parent.check(SparkSubmitHook, _spark_parent.HOOK_CLASS)
 
 # OpenLineage names the task instance's try in the parent run's id.
 _PER_TRY_CONF = "spark.openlineage."
+_CLIENT_GONE_WITHIN = 0.5
+"""Seconds for a killed spark-submit to be gone."""
 
 
 class ResumableSparkSubmitOperator(ResumableJobMixin, SparkSubmitOperator):
@@ -68,6 +71,8 @@ class ResumableSparkSubmitOperator(ResumableJobMixin, SparkSubmitOperator):
     adoption_patience: float = 60.0
     """Seconds to wait until it can be told of every new driver of a standalone cluster whose it is."""
 
+    _client: SubmitClient | None = None
+    """The spark-submit that runs."""
     _target: SparkTarget | None = None
     """Set while the job protocol is in charge; else the operator is its parent."""
 
@@ -186,11 +191,14 @@ class ResumableSparkSubmitOperator(ResumableJobMixin, SparkSubmitOperator):
             target.told,
             getattr(hook, "_env", None),
         )
+        self._client = client
         try:
             external_id: Any = client.wait_for_id()
         except BaseException:
             client.kill()
             raise
+        finally:
+            self._client = None
         if external_id is None:
             external_id = target.after_client(client.returncode)
         if external_id is None:
@@ -268,6 +276,10 @@ class ResumableSparkSubmitOperator(ResumableJobMixin, SparkSubmitOperator):
             JobNotSettled: It can't be told of some drivers; names them.
             ConnectionError, PermissionError: The cluster can't be searched.
         """
+        if self._client is not None:
+            # Only a stop asks while spark-submit runs, and what that starts later nobody would look for.
+            self._client.kill()
+            self._client.join(_CLIENT_GONE_WITHIN)
         return self._cluster.find_token(token, since)
 
     def find_jobs_by_family(self, family: str, since: datetime, context: Context) -> Sequence[FoundJob]:
@@ -315,5 +327,7 @@ class ResumableSparkSubmitOperator(ResumableJobMixin, SparkSubmitOperator):
 
     def clean_up_job(self, external_id: JsonValue, observation: Observation, context: Context) -> None:
         """Run the `post_submit_commands`, now that the outcome is on record."""
-        self._cluster.clean_up(str(external_id), observation)
-        self._cluster.hook._run_post_submit_commands()
+        try:
+            self._cluster.clean_up(str(external_id), observation)
+        finally:
+            self._cluster.hook._run_post_submit_commands()

@@ -304,13 +304,18 @@ class JobAttempt:
         return self.record
 
     def restore(self) -> None:
-        """Let the adapter take over the job on record, once."""
+        """Let the adapter take over the job on record, once, and tell others of it."""
+        if self.equip():
+            link.show(self)
+
+    def equip(self) -> bool:
+        """Tell the adapter of the job on record; False where it knows."""
         record = self.record
         if record is None or record.external_id is None or self._restored:
-            return
+            return False
         self.adapter.restore_job(record.external_id, record.location, record.uid, self.context)
         self._restored = True
-        link.show(self)
+        return True
 
     def take_over(self) -> None:
         """Go on with the job on record, as its owner."""

@@ -96,6 +96,8 @@ class Ending:
         """
         attempt = self._attempt
         attempt.recall()
+        # A fresh operator knows neither the job's uid nor where it was started.
+        attempt.equip()
         if only_if_owner and not self._still_owns(f"job {attempt.external_id!r}"):
             return False
         if not only_if_owner and self._was_replaced():
@@ -103,7 +105,6 @@ class Ending:
             return False
         ids = [] if attempt.external_id is None else [attempt.external_id]
         if not ids and attempt.record is not None and attempt.can.find_by_token:
-            attempt.restore()
             found = attempt.service.find_by_token(attempt.record.token, attempt.search_from)
             ids = [job.external_id for job in found]
         if not ids:

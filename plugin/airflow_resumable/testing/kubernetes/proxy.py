@@ -90,6 +90,7 @@ class FaultProxy:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
         self._thread.start()
+        self._serving: set[asyncio.Task[None] | None] = set()
         start = asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=context, ssl_shutdown_timeout=_GOODBYE)
         self._server = asyncio.run_coroutine_threadsafe(start, self._loop).result(30)
 
@@ -155,11 +156,15 @@ class FaultProxy:
             await asyncio.sleep(0)
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        # The loop itself holds a task weakly, and a client that hangs up lets go of this one.
+        task = asyncio.current_task()
+        self._serving.add(task)
         try:
             with suppress(*_BROKEN):
                 await self._pass_on(reader, writer)
         finally:
-            writer.close()
+            self._serving.discard(task)
+            _hang_up(writer)
 
     async def _pass_on(self, reader: StreamReader, writer: StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -191,7 +196,7 @@ class FaultProxy:
             await _copy(from_server, writer)
             upward.cancel()
         finally:
-            to_server.close()
+            _hang_up(to_server)
 
     def _rule_for(self, method: str, target: str) -> _Rule | None:
         with self._lock:
@@ -227,6 +232,12 @@ def _answer(fault: str) -> bytes:
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + body
+
+
+def _hang_up(writer: StreamWriter) -> None:
+    # TLS may be saying goodbye already.
+    with suppress(RuntimeError):
+        writer.close()
 
 
 async def _copy(source: StreamReader, target: StreamWriter) -> None:
