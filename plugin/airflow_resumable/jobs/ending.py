@@ -96,8 +96,11 @@ class Ending:
         """
         attempt = self._attempt
         attempt.recall()
-        # A fresh operator knows neither the job's uid nor where it was started.
-        attempt.equip()
+        try:
+            # A fresh operator knows neither the job's uid nor where it was started.
+            attempt.equip()
+        except Exception:
+            _log.exception("job %r can't be taken over; cancelling it by its id alone", attempt.external_id)
         if only_if_owner and not self._still_owns(f"job {attempt.external_id!r}"):
             return False
         if not only_if_owner and self._was_replaced():
