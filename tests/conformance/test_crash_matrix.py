@@ -21,6 +21,7 @@ from airflow_resumable.testing.crash_matrix import Cell, CrashMatrix, every_cell
 from airflow_resumable.testing.forked_try import Method
 from airflow_resumable.testing.jobservice.process import JobService
 from airflow_resumable.testing.kubernetes.cluster import KubernetesCluster
+from airflow_resumable.testing.spark import SparkCluster
 from airflow_resumable.testing.spark_connect import SparkConnectServer
 from airflow_resumable.testing.yarn_stand_in import YarnStandIn
 from tests import connect_attempts as connect
@@ -34,6 +35,7 @@ from tests.kubernetes_job_attempts import JobService as KubernetesJobs
 from tests.kubernetes_job_attempts import make_job
 from tests.kubernetes_service import KubernetesService
 from tests.local_conformance import LocalConformance, LocalService
+from tests.spark_service import SparkDrivers
 
 RECORD = Path(__file__).resolve().parents[2] / "docs/_generated/matrix.json"
 SLICE = (
@@ -193,3 +195,32 @@ class TestSparkOnKubernetes(Matrix):
 
     def make(self, service: Any, outcome: Any) -> Any:
         return drivers.operator(service, outcome)
+
+
+@pytest.mark.slow
+class TestSparkStandalone(Matrix):
+    """A driver on a real standalone cluster, by real spark-submit."""
+
+    name = "Spark standalone"
+    window = SubmitWindow.OPEN
+
+    def services(self, request: pytest.FixtureRequest, folder: Path) -> Iterator[Any]:
+        # Its eight cores are enough for the drivers and executors of two tries that overlap.
+        cluster: SparkCluster = request.getfixturevalue("spark")
+        patch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
+        drivers.build(cluster.work_dir / "app")
+        environment = SparkDrivers(cluster, folder / "gate").task("runs").environment
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        for number in range(1000):
+            yield SparkDrivers(cluster, folder / f"gate-{number}")
+
+    def make(self, service: Any, outcome: Any) -> Any:
+        return service.operator(outcome)
+
+    def test_a_kill_is_counted(self, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+        """Nought cancels in the matrix means that the master was asked for none."""
+        service = next(self.services(request, tmp_path))
+        service.cluster.rest("POST", "kill/driver-20260101000000-9999")
+
+        assert service.cancels() == 1
