@@ -9,9 +9,6 @@ import logging
 import multiprocessing
 import os
 import signal
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from multiprocessing.connection import Connection
@@ -21,13 +18,11 @@ from typing import Any
 from airflow_resumable.operators.spark_connect import ResumableSparkConnectOperator
 from airflow_resumable.testing.file_store import FileTaskStateStore
 from airflow_resumable.testing.task_tries import TaskTries, at_point
-from tests.spark_attempts import RUN_STARTED, until
+from tests.spark_attempts import RUN_STARTED
 
 CONNECTION = "AIRFLOW_CONN_SPARK_CONNECT_DEFAULT"
 USER = "airflow"
 """Whose operations the operator's are, where the connection has no login."""
-TESTER = "tester"
-"""The user whose operations are the tests' own."""
 
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(["tests.connect_attempts"])
@@ -39,47 +34,6 @@ def connection(port: int, *, ui_url: str | None = None, **more: Any) -> str:
     return json.dumps(
         {"conn_type": "spark_connect", "host": "127.0.0.1", "port": port, "extra": extra, **more}
     )
-
-
-@contextmanager
-def asking(port: int, user: str) -> Iterator[Any]:
-    """Give a client of the server for the block."""
-    from airflow_resumable.operators._connect_client import ConnectClient
-
-    client = ConnectClient(f"sc://127.0.0.1:{port}", user, "the test")
-    try:
-        yield client
-    finally:
-        client.close()
-
-
-class Gate:
-    """Something that statements wait for: a property of the server's process, set by a statement.
-
-    Args:
-        port: The server.
-    """
-
-    def __init__(self, port: int) -> None:
-        self._port, self._name = port, f"gate.{uuid.uuid4().hex}"
-
-    @property
-    def closed(self) -> str:
-        """A statement of one Spark job, with one row, that waits until the gate is open."""
-        opened = f"java_method('java.lang.System', 'getProperty', '{self._name}') = 'open'"
-        wait = f"CASE WHEN {opened} THEN 'x' ELSE java_method('java.lang.Thread', 'sleep', 50L) END"
-        return f"SELECT count(w) AS n FROM (SELECT {wait} AS w FROM range(0, 2000, 1, 1))"
-
-    def open(self) -> None:
-        """Let all statements go on, those to come too."""
-        from airflow_resumable.operators._connect_plan import of_sql
-
-        sql = f"SELECT java_method('java.lang.System', 'setProperty', '{self._name}', 'open')"
-        operation = str(uuid.uuid4())
-        with asking(self._port, TESTER) as client:
-            client.start(operation, of_sql(sql, 1), {})
-            until(lambda: client.state(operation) != "RUNNING")
-            client.release(operation)
 
 
 SUCCEEDS = "SELECT count(id) AS n FROM range(0, 2000, 1, 1)"

@@ -17,6 +17,7 @@ import pytest
 
 from airflow_resumable.jobs.adapter import SubmitWindow
 from airflow_resumable.testing import crash_matrix
+from airflow_resumable.testing.connect_proxy import ConnectProxy
 from airflow_resumable.testing.crash_matrix import Cell, CrashMatrix, every_cell
 from airflow_resumable.testing.forked_try import Method
 from airflow_resumable.testing.jobservice.process import JobService
@@ -30,7 +31,6 @@ from tests import yarn_service as yarns
 from tests.conformance import test_kubernetes_pod_conformance as pods
 from tests.conformance import test_spark_kubernetes as drivers
 from tests.conformance.test_spark_connect import ConnectService
-from tests.connect_proxy import ConnectProxy
 from tests.kubernetes_job_attempts import JobService as KubernetesJobs
 from tests.kubernetes_job_attempts import make_job
 from tests.kubernetes_service import KubernetesService

@@ -19,6 +19,8 @@ from airflow_resumable.integration.examples import example_dags_folder
 from airflow_resumable.jobs.errors import JobMissing, JobNotFound
 from airflow_resumable.operators.spark_connect import ResumableSparkConnectOperator
 from airflow_resumable.testing.conformance import JobConformance, SeenJob, ServiceUnderTest
+from airflow_resumable.testing.connect_gate import Gate, asking
+from airflow_resumable.testing.connect_proxy import ConnectProxy
 from airflow_resumable.testing.spark_connect import SparkConnectServer
 from airflow_resumable.testing.task_tries import TaskTries
 from tests import systems
@@ -28,12 +30,9 @@ from tests.connect_attempts import (
     SUCCEEDS,
     USER,
     ConnectTask,
-    Gate,
-    asking,
     connection,
     operator,
 )
-from tests.connect_proxy import ConnectProxy
 from tests.spark_attempts import until
 
 _CALLS = {

@@ -192,3 +192,19 @@ def test_the_demo_on_kubernetes_ends_with_the_table_and_status_0(tmp_path: Path)
         assert row(demo, "sigterm") == ["sigterm", *STOCK_CANCELLED, *OURS]
         assert row(demo, "mark-fail")[-4:] == ["1", "1", "1", "failed"]
         assert demo.left_behind() == []
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_demo_on_spark_connect_ends_with_the_table_and_status_0(tmp_path: Path) -> None:
+    """Ours has the server run one operation and interrupts none, unless a user marks the task failed."""
+    systems.require("java")
+    systems.require("pyspark")
+    with Demo(tmp_path, "--system", "spark-connect", "--cases", "before-id,sigterm,mark-fail") as demo:
+        demo.wait_for_line("SIGKILL worker")
+
+        assert demo.end() == 0, demo.text
+        assert row(demo, "before-id") == ["before-id", *STOCK_DOUBLED, *OURS]
+        assert row(demo, "sigterm")[-4:] == OURS
+        assert row(demo, "mark-fail")[-4:] == ["1", "1", "1", "failed"]
+        assert demo.left_behind() == []

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
+from airflow_resumable.testing.connect_proxy import ConnectProxy
 from airflow_resumable.testing.kubernetes.cluster import KubernetesCluster
 from airflow_resumable.testing.kubernetes.proxy import FaultProxy
 from airflow_resumable.testing.spark_connect import SparkConnectServer
 from tests import systems
 from tests.conformance.test_spark_connect import ConnectService
-from tests.connect_proxy import ConnectProxy
 from tests.kubernetes_job_attempts import JobService
 from tests.kubernetes_service import KubernetesService
 from tests.stack.runs import Lab, Laboratory, Run

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from airflow_resumable.testing.connect_proxy import ConnectProxy
 from airflow_resumable.testing.crash import CrashController
 from airflow_resumable.testing.kubernetes.cluster import KubernetesCluster
 from airflow_resumable.testing.spark_connect import SparkConnectServer
 from airflow_resumable.testing.stack import AirflowStack
 from tests import systems
 from tests.conformance.test_spark_connect import ConnectService
-from tests.connect_proxy import ConnectProxy
 from tests.kubernetes_job_attempts import JobService
 from tests.kubernetes_service import KubernetesService
 from tests.stack.test_operators import SOURCE

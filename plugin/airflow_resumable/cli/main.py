@@ -35,10 +35,11 @@ COMMANDS: Final[tuple[Command | Group, ...]] = (
             Argument(
                 ("--system",),
                 {
-                    "choices": ("local", "spark", "kubernetes"),
+                    "choices": ("local", "spark", "kubernetes", "spark-connect"),
                     "default": "local",
                     "help": "where the jobs run: the local job service of this package (default), a Spark "
-                    "standalone cluster, or a Kubernetes API server, started for the demo",
+                    "standalone cluster, a Kubernetes API server, or a Spark Connect server, started for the "
+                    "demo",
                 },
             ),
             Argument(

@@ -59,6 +59,7 @@ class SparkConnectServer:
         work_dir: Its log, warehouse and temporary files.
         conf: Further Spark properties.
         start_timeout: Seconds until it must be ready.
+        cores: Statements at work at once, if each has one task.
 
     Raises:
         SystemUnavailable: When pyspark or Java 17 is missing, or memory is short: says what to do.
@@ -66,12 +67,18 @@ class SparkConnectServer:
     """
 
     def __init__(
-        self, work_dir: Path, conf: Mapping[str, str] | None = None, *, start_timeout: float = 120.0
+        self,
+        work_dir: Path,
+        conf: Mapping[str, str] | None = None,
+        *,
+        start_timeout: float = 120.0,
+        cores: int = 4,
     ) -> None:
         self.work_dir = work_dir.resolve()
         self.port, self._ui_port = free_ports(2)
         self._conf = dict(conf or {})
         self._start_timeout = start_timeout
+        self._cores = cores
         self._tree = ProcessTree(self.work_dir / "processes")
         self._process: Managed | None = None
         self._http: httpx.Client | None = None
@@ -124,7 +131,7 @@ class SparkConnectServer:
         argv = [
             str(self._spark_home / "bin" / "spark-submit"),
             *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
-            *("--name", "connect", "--master", "local[4]", "--driver-memory", "1g"),
+            *("--name", "connect", "--master", f"local[{self._cores}]", "--driver-memory", "1g"),
             *("--driver-java-options", self._java_options),
             *(part for name, value in properties.items() for part in ("--conf", f"{name}={value}")),
             "spark-internal",

@@ -16,7 +16,12 @@ from airflow_resumable.testing.errors import SystemUnavailable
 from airflow_resumable.testing.ports import free_ports
 
 _MIB: Final = 1024 * 1024
-_LEAST_MEMORY: Final = {"local": 1_500 * _MIB, "spark": 4_000 * _MIB, "kubernetes": 2_500 * _MIB}
+_LEAST_MEMORY: Final = {
+    "local": 1_500 * _MIB,
+    "spark": 4_000 * _MIB,
+    "kubernetes": 2_500 * _MIB,
+    "spark-connect": 3_500 * _MIB,
+}
 _KUBERNETES_PROVIDER: Final = "apache-airflow-providers-cncf-kubernetes"
 _PROVIDER: Final = "apache-airflow-providers-apache-spark"
 # The provider's hook calls it by this path.
@@ -27,10 +32,10 @@ _LONGEST_TMPDIR: Final = 107 - len("/crash-xxxxxxxx/s")
 
 
 def require(system: str) -> None:
-    """Check memory, disk, ports and what Spark or Kubernetes needs.
+    """Check memory, disk, ports and what Spark, Kubernetes or Spark Connect needs.
 
     Args:
-        system: ``local``, ``spark`` or ``kubernetes``.
+        system: ``local``, ``spark``, ``kubernetes`` or ``spark-connect``.
 
     Raises:
         SystemUnavailable: Something is missing; one line that says what to do.
@@ -48,6 +53,8 @@ def require(system: str) -> None:
         _require_spark()
     elif system == "kubernetes":
         _require_kubernetes()
+    elif system == "spark-connect":
+        _require_connect()
 
 
 def _require_memory(system: str) -> None:
@@ -100,6 +107,17 @@ def _require_kubernetes() -> None:
 
     find_programs()
     _require_package(_KUBERNETES_PROVIDER, "kubernetes")
+
+
+def _require_connect() -> None:
+    from airflow_resumable.testing.spark_host import find_java, find_spark
+
+    find_spark()
+    find_java()
+    _require_package(_PROVIDER, "spark")
+    # What pyspark's client of a Spark Connect server imports.
+    for name in ("grpcio", "grpcio-status", "pandas", "pyarrow"):
+        _require_package(name, "spark")
 
 
 def _require_package(name: str, extra: str) -> None:

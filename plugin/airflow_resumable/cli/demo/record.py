@@ -20,6 +20,11 @@ _SYSTEMS = {
         "KubernetesPodOperator",
         "ResumableKubernetesPodOperator",
     ),
+    "spark-connect": (
+        "On a Spark Connect server",
+        "`spark.sql(...).collect()` in an operator",
+        "ResumableSparkConnectOperator",
+    ),
 }
 SYSTEMS = tuple(_SYSTEMS)
 """Every system that a record may have."""
@@ -44,7 +49,7 @@ def write(
 
     Args:
         file: The file, which may be missing.
-        system: ``local``, ``spark`` or ``kubernetes``.
+        system: ``local``, ``spark``, ``kubernetes`` or ``spark-connect``.
         versions: Versions by name.
         cases: The cases.
         outcomes: What they came to.

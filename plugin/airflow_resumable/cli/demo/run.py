@@ -33,6 +33,7 @@ from airflow_resumable.testing.jobservice.process import JobServiceError
 from airflow_resumable.testing.stack import AirflowStack
 
 if TYPE_CHECKING:
+    from airflow_resumable.cli.demo.connect import ConnectJobs
     from airflow_resumable.cli.demo.kubernetes import KubernetesJobs
     from airflow_resumable.cli.demo.spark import SparkJobs
 
@@ -78,13 +79,17 @@ def run(args: argparse.Namespace) -> int:
             return _fail(f"stopped by {stopped.signal.name}", 128 + stopped.signal)
 
 
-def _system_class(name: str) -> type[LocalJobs] | type[SparkJobs] | type[KubernetesJobs]:
+def _system_class(name: str) -> type[LocalJobs | SparkJobs | KubernetesJobs | ConnectJobs]:
     if name == "local":
         return LocalJobs
     if name == "kubernetes":
         from airflow_resumable.cli.demo.kubernetes import KubernetesJobs
 
         return KubernetesJobs
+    if name == "spark-connect":
+        from airflow_resumable.cli.demo.connect import ConnectJobs
+
+        return ConnectJobs
     from airflow_resumable.cli.demo.spark import SparkJobs
 
     return SparkJobs

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -35,11 +36,15 @@ class ConnectProxy:
 
     Attributes:
         requests: How many requests came, by method.
+        broken: When requests were broken, seconds since the epoch.
+        plans: The bytes of every request that starts an operation.
         held: Gets the method and the request's bytes before the answer is passed back; may wait.
     """
 
     def __init__(self, port: int) -> None:
         self.requests: Counter[str] = Counter()
+        self.broken: list[float] = []
+        self.plans: list[bytes] = []
         self.held: Callable[[str], None] = lambda method: None
         self._faults: list[tuple[tuple[str, ...], Fault, int]] = []
         self._lock = threading.Lock()
@@ -70,6 +75,7 @@ class ConnectProxy:
             for index, (methods, fault, times) in enumerate(self._faults):
                 if method in methods and times > 0:
                     self._faults[index] = (methods, fault, times - 1)
+                    self.broken.append(time.time())
                     return fault
         return None
 
@@ -100,6 +106,8 @@ class ConnectProxy:
         return answer
 
     def _stream(self, path: str, method: str, request: bytes, context: Any) -> Iterator[Any]:
+        if method == "ExecutePlan":
+            self.plans.append(request)
         fault = self._fault(method)
         if fault not in (None, "lost_reply"):
             context.abort(_STATUS[fault], f"{fault}, by the test")
