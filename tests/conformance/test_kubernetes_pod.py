@@ -303,6 +303,26 @@ def test_a_program_that_an_eviction_ends_well_has_failed(
     assert tries.record(subject)["generation"] == 2
 
 
+def test_a_program_that_a_drain_ends_well_has_failed(
+    service: KubernetesService, tries: TaskTries, kubernetes: KubernetesCluster
+) -> None:
+    """Its pod is being deleted, and it exits with 0 for that: not because its work is done."""
+    ready = service.gate.with_name(f"{service.gate.name}.up")
+    cmds = ["sh", "-c", f"trap 'sleep 1; exit 0' TERM; : > {ready}; while true; do sleep 0.05; done"]
+
+    def drain() -> None:
+        wait_until("the program is ready", ready.exists)
+        kubernetes.drain(service.namespace)
+
+    more: dict[str, Any] = {"get_logs": False, "termination_grace_period": 30}
+    with at_point("mid_poll", drain), pytest.raises(AirflowException):
+        tries.run(_ours(service, cmds, **more))
+    subject = _ours(service, ["true"])
+    tries.run(subject)
+
+    assert tries.record(subject)["generation"] == 2
+
+
 def test_a_stop_before_the_first_look_ends_no_strangers_pod(
     service: KubernetesService, tries: TaskTries
 ) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from airflow_resumable.operators._pod_state import PodReader, was_ended_as_a_whole
+from airflow_resumable.operators._pod_state import PodReader, was_ended_as_a_whole, was_ended_by_its_deletion
 
 COMPLETE = "Complete"
 BY_CONTAINERS = "Complete: by its main containers"
@@ -83,7 +83,11 @@ def succeeded(pods: Iterable[Any], reader: PodReader) -> list[Any]:
     """Return the pods whose main container has ended with 0."""
     ended = ((pod, reader.ended(pod)) for pod in pods)
     return [
-        pod for pod, end in ended if end is not None and end.exit_code == 0 and not was_ended_as_a_whole(pod)
+        pod
+        for pod, end in ended
+        if end is not None
+        and end.exit_code == 0
+        and not (was_ended_as_a_whole(pod) or was_ended_by_its_deletion(pod, end))
     ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 PENDING = "Pending"
@@ -59,6 +59,8 @@ class PodReader:
         if was_ended_as_a_whole(pod) and (ended is None or ended.exit_code == 0):
             # Evicted, say: what traps SIGTERM and exits with 0 has not done its work.
             return f"{FAILED}: {pod.status.reason}"
+        if ended is not None and ended.exit_code == 0 and was_ended_by_its_deletion(pod, ended):
+            return TERMINATING
         if ended is not None:
             return self._by_exit(ended)
         if phase == SUCCEEDED:
@@ -110,6 +112,18 @@ class PodReader:
 def was_ended_as_a_whole(pod: Any) -> bool:
     """Say whether a pod was ended from outside: evicted, preempted, past its deadline, with its node."""
     return pod.status.phase == FAILED and bool(pod.status.reason)
+
+
+def was_ended_by_its_deletion(pod: Any, ended: Any) -> bool:
+    """Say whether a container has ended since its pod's deletion was asked for: a drain, say.
+
+    Times are in whole seconds; an end in the same second counts as one by the deletion.
+    """
+    until = pod.metadata.deletion_timestamp
+    if until is None or ended.finished_at is None:
+        return False
+    grace = pod.metadata.deletion_grace_period_seconds or 0
+    return bool(ended.finished_at >= until - timedelta(seconds=grace))
 
 
 def _cannot_start(pod: Any) -> str | None:

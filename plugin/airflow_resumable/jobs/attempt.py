@@ -217,8 +217,9 @@ class JobAttempt:
 
     @property
     def token_may_be_contested(self) -> bool:
-        """Whether another attempt, asleep by now, may yet send a submit with the current job's token."""
-        return self.record is not None and self.record.adoptions + self.record.resends > 0
+        """Whether another attempt, asleep by now, may yet send a submit with this token or one before it."""
+        record = self.record
+        return record is not None and bool(record.adoptions + record.resends or record.unsettled)
 
     @property
     def search_from(self) -> datetime:

@@ -279,7 +279,10 @@ class Submission:
         attempt = self._attempt
         if attempt.adapter.was_job_created() is not True or not attempt.can.cancel:
             return
-        on_file = attempt.ledger.read()
+        try:
+            on_file = attempt.ledger.read()
+        except errors.TaskInstanceGone:
+            on_file = None
         if on_file is not None:
             mine = on_file.knows(external_id) or (
                 on_file.token == record.token and on_file.external_id is None and self._can_be_adopted()
