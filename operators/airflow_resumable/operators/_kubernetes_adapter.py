@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from airflow_resumable.jobs.adapter import FoundJob, SubmitWindow
+from airflow_resumable.jobs.adapter import FoundJob, Observation, SubmitWindow
 from airflow_resumable.jobs.link import JobLink
 from airflow_resumable.jobs.mixin import ResumableJobMixin
 
@@ -48,6 +48,7 @@ class KubernetesAdapter(ResumableJobMixin):
 
     if TYPE_CHECKING:
         log: Any
+        _told: set[str]
         name: str | None
         random_name_suffix: bool
         kubernetes_conn_id: str | None
@@ -175,6 +176,22 @@ class KubernetesAdapter(ResumableJobMixin):
         # One 503 must not leave behind what could still start.
         attempt = self._resumable_attempt
         return call() if attempt is None else attempt.service.ask(what, call)
+
+    def _tidy_up_unrecorded(self, external_id: JsonValue, context: Context) -> None:
+        # Neither the result nor the error of what ran is to be lost by this.
+        try:
+            said = self.get_job_status(external_id, context)
+            if self.is_job_failed(said) or self.is_job_succeeded(said):
+                end = Observation.FAILED if self.is_job_failed(said) else Observation.SUCCEEDED
+                self.clean_up_job(external_id, end, context)
+        except Exception:
+            self.log.exception("The %s %r could not be tidied up; delete it by hand", self.kind, external_id)
+
+    def _once(self, what: str) -> bool:
+        if what in self._told:
+            return False
+        self._told.add(what)
+        return True
 
     def _before_create(self, body: Any, context: Context) -> None:
         """Do what the parent does before it creates the object."""

@@ -8,7 +8,6 @@ See https://kubernetes.io/docs/concepts/overview/working-with-objects/names/.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from datetime import UTC, datetime
@@ -115,8 +114,3 @@ def server_time(headers: Any) -> datetime:
     """Return the API server's clock, from the ``Date`` header of an answer; this host's where it has none."""
     stamp = headers.get("Date") or headers.get("date") if headers else None
     return parsedate_to_datetime(stamp) if stamp else datetime.now(UTC)
-
-
-def short_hash(text: str) -> str:
-    """Return eight hex digits that tell two texts apart."""
-    return hashlib.sha256(text.encode()).hexdigest()[:8]

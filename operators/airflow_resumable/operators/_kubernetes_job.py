@@ -210,16 +210,6 @@ class ResumableKubernetesJobOperator(KubernetesAdapter, KubernetesJobOperator):
         self._push_job(context)
         return result
 
-    def _tidy_up_unrecorded(self, external_id: JsonValue, context: Context) -> None:
-        # Neither the result nor the error of the Job is to be lost by this.
-        try:
-            said = self.get_job_status(external_id, context)
-            if self.is_job_failed(said) or self.is_job_succeeded(said):
-                end = Observation.FAILED if self.is_job_failed(said) else Observation.SUCCEEDED
-                self.clean_up_job(external_id, end, context)
-        except Exception:
-            self.log.exception("The pods of Job %r could not be tidied up", external_id)
-
     @property
     def _only_starts(self) -> bool:
         """Whether a Job that is on record is all that this attempt wants of it."""
@@ -639,12 +629,6 @@ class ResumableKubernetesJobOperator(KubernetesAdapter, KubernetesJobOperator):
         return its.manager_of_uids(self.client, self.callbacks, self._delete_pod)
 
     # --- small things ---
-
-    def _once(self, what: str) -> bool:
-        if what in self._told:
-            return False
-        self._told.add(what)
-        return True
 
     def get_watch_arguments(self, context: Context) -> Mapping[str, Any]:
         """Return what tells the triggerer where the Job is, and when it has ended."""

@@ -159,17 +159,6 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
         self._tidy_up_unrecorded(external_id, context)
         return result
 
-    def _tidy_up_unrecorded(self, external_id: JsonValue, context: Context) -> None:
-        # Neither the result nor the error of the pod is to be lost by this.
-        try:
-            said = self.get_job_status(external_id, context)
-            if self.is_job_failed(said) or self.is_job_succeeded(said):
-                failed = self.is_job_failed(said)
-                end = Observation.FAILED if failed else Observation.SUCCEEDED
-                self.clean_up_job(external_id, end, context)
-        except Exception:
-            self.log.exception("Pod %s could not be tidied up; delete it by hand", self._name_of_seen())
-
     # --- a pod as the shared adapter wants it ---
 
     def _build(self, context: Context) -> Any:
@@ -580,12 +569,6 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
 
     def _name_of_seen(self) -> str:
         return str(self.seen.metadata.name) if self.seen is not None else "?"
-
-    def _once(self, what: str) -> bool:
-        if what in self._told:
-            return False
-        self._told.add(what)
-        return True
 
     def _call_back(self, what: str, context: Context, **about: Any) -> None:
         from airflow.providers.cncf.kubernetes.callbacks import ExecutionMode
