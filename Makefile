@@ -80,7 +80,7 @@ format: $(STAMP) ## Format the code
 lock: ## Resolve the lock file anew (needs uv)
 	@uv --version >/dev/null 2>&1 || { echo "make lock: uv doesn't run here; see https://docs.astral.sh/uv/"; exit 2; }
 	@test -e $(LOCK:.txt=.in) || { echo "make lock: there is no $(LOCK:.txt=.in)"; exit 2; }
-	uv pip compile pyproject.toml $(LOCK:.txt=.in) --extra spark --extra kubernetes --group dev --universal --python-version 3.11 \
+	uv pip compile pyproject.toml $(LOCK:.txt=.in) --extra spark --extra kubernetes --extra amazon --extra google --group dev --universal --python-version 3.11 \
 		--fork-strategy fewest --generate-hashes --no-emit-index-url --no-emit-find-links \
 		--custom-compile-command "make lock" --quiet --upgrade --output-file $(LOCK)
 
