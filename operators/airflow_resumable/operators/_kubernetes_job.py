@@ -21,8 +21,10 @@ from airflow_resumable.jobs.adapter import Capabilities, FoundJob, Observation, 
 from airflow_resumable.operators import _job_pods as its
 from airflow_resumable.operators import _job_state as state
 from airflow_resumable.operators import _kubernetes_parent as _parent
+from airflow_resumable.operators._arguments import refusal
 from airflow_resumable.operators._facts import Permission, ServiceFacts
 from airflow_resumable.operators._kubernetes_adapter import KubernetesAdapter
+from airflow_resumable.operators._kubernetes_arguments import check_job, check_template
 from airflow_resumable.operators._pod_state import PodReader
 
 if TYPE_CHECKING:
@@ -117,13 +119,14 @@ class ResumableKubernetesJobOperator(KubernetesAdapter, KubernetesJobOperator):
         **kwargs: Any,
     ) -> None:
         if not isinstance(adopt_stock_job, bool):
-            raise TypeError(f"adopt_stock_job={adopt_stock_job!r} is not allowed; use True or False")
+            raise TypeError(refusal("adopt_stock_job", adopt_stock_job, "True or False"))
         if durable is None:
             durable = True if reattach_on_restart is None else reattach_on_restart
         super().__init__(durable=durable, reattach_on_restart=reattach_on_restart, **kwargs)
         # The parent is handed no `durable`, and sets both by its own default.
         self.durable = self.reattach_on_restart = durable
         self.adopt_stock_job = adopt_stock_job
+        check_job(self)
         self.pods: Sequence[Any] = ()
         self._told: set[str] = set()
         self._watches = False
@@ -166,8 +169,10 @@ class ResumableKubernetesJobOperator(KubernetesAdapter, KubernetesJobOperator):
 
         Raises:
             AirflowException: As the parent's: the Job failed, or `parallelism` is below 1.
+            TypeError, ValueError: An argument was rendered to what isn't allowed.
         """
         if self.durable:
+            check_template(self, rendered=True)
             self._check_arguments()
         result = self.execute_resumable(context)
         if not self._resumable_stock:

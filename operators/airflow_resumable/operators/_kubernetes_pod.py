@@ -21,8 +21,10 @@ from airflow_resumable.jobs.adapter import FoundJob, Observation, SubmitWindow
 from airflow_resumable.jobs.policies import ResumePolicy
 from airflow_resumable.operators import _kubernetes_parent as _parent
 from airflow_resumable.operators import _pod_state as state
+from airflow_resumable.operators._arguments import refusal
 from airflow_resumable.operators._facts import Permission, ServiceFacts
 from airflow_resumable.operators._kubernetes_adapter import KubernetesAdapter
+from airflow_resumable.operators._kubernetes_arguments import check_pod, check_template
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -110,13 +112,14 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
         **kwargs: Any,
     ) -> None:
         if not isinstance(adopt_stock_pod, bool):
-            raise TypeError(f"adopt_stock_pod={adopt_stock_pod!r} is not allowed; use True or False")
+            raise TypeError(refusal("adopt_stock_pod", adopt_stock_pod, "True or False"))
         if durable is None:
             durable = True if reattach_on_restart is None else reattach_on_restart
         super().__init__(durable=durable, reattach_on_restart=reattach_on_restart, **kwargs)
         # The parent is handed no `durable`, and sets both by its own default.
         self.durable = self.reattach_on_restart = durable
         self.adopt_stock_pod = adopt_stock_pod
+        check_pod(self)
         self._told: set[str] = set()
         self._events_seen: set[str] = set()
         self._events_failed = False
@@ -126,7 +129,13 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
     # --- run ---
 
     def execute(self, context: Context) -> Any:
-        """Carry the pod through the protocol; with ``durable=False`` as the parent does."""
+        """Carry the pod through the protocol; with ``durable=False`` as the parent does.
+
+        Raises:
+            TypeError, ValueError: An argument was rendered to what isn't allowed.
+        """
+        if self.durable:
+            check_template(self, rendered=True)
         result = self.execute_resumable(context)
         attempt = self._resumable_attempt
         said = self._skipped or (attempt.record.last_status if attempt and attempt.record else None)
