@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
@@ -31,6 +30,7 @@ from airflow_resumable.testing.spark_app import build_sleep_jar
 from airflow_resumable.testing.spark_host import find_java, find_spark
 from airflow_resumable.testing.task_tries import TaskTries
 from tests.kubernetes_service import KubernetesService
+from tests.spark_attempts import processes_with
 
 pytestmark = pytest.mark.spark
 
@@ -191,7 +191,7 @@ def test_a_kept_stop_and_three_503s_leave_the_driver_untouched(service: DriverPo
     ran = service.marker.with_name("post")
     more = {"post_submit_commands": [f"touch {ran}"]}
     assert tries.stop(operator(service, "runs", **more), "running") == "JobKept"
-    left = [one for one in psutil.Process().children(recursive=True) if "spark-submit" in one.cmdline()]
+    left = processes_with(service.namespace, "--deploy-mode\ncluster")
     (before,) = service.jobs()
     audit = service.cluster.audit
 

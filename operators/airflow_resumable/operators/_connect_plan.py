@@ -23,9 +23,12 @@ from unittest import mock
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", FutureWarning)
     import pyspark.sql.connect.proto as pb
+    from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql.connect.client.core import DefaultChannelBuilder, SparkConnectClient
     from pyspark.sql.connect.dataframe import DataFrame
     from pyspark.sql.connect.session import SparkSession
+
+from airflow_resumable.operators._connect_statements import Statements
 
 Message: Any = import_module("google.protobuf.message").Message
 
@@ -81,7 +84,7 @@ def of_build(build: Build, arguments: Mapping[str, Any], url: str, user_id: str,
                 raise TypeError(
                     f"build returned {built!r}; return a DataFrame of the session it was given, or write one"
                 )
-        client.check_statements(plan)
+        client.statements.check(plan, client.is_query)
         return plan
     finally:
         client.leave()
@@ -143,7 +146,7 @@ class _Client(SparkConnectClient):
     def __init__(self, url: str, user_id: str) -> None:
         super().__init__(DefaultChannelBuilder(url), user_id=user_id)
         self.writes: list[pb.Command] = []
-        self._statements: list[str] = []
+        self.statements = Statements()
 
     def leave(self) -> None:
         """Hang up, and let the server forget the session if it was asked anything."""
@@ -159,7 +162,7 @@ class _Client(SparkConnectClient):
     def execute_command(self, command: pb.Command, observations: Any = None) -> Any:
         """Catch a write; let a statement be a relation, as pyspark does where the server ran nothing."""
         if command.HasField("sql_command"):
-            self._statements.append(command.sql_command.input.sql.query)
+            self.statements.add(command.sql_command.input)
         elif command.WhichOneof("command_type") in ("write_operation", "write_operation_v2"):
             self.writes.append(command)
         else:
@@ -192,19 +195,21 @@ class _Client(SparkConnectClient):
             "describe a DataFrame and return it, or write it once"
         )
 
-    def check_statements(self, plan: pb.Plan) -> None:
-        """Make sure that each statement that was given to `SparkSession.sql` is part of the plan.
-
-        Raises:
-            ValueError: One isn't, so it would never run; names it.
-        """
-        found = plan.SerializeToString()
-        for statement in self._statements:
-            if statement.encode() not in found:
-                raise ValueError(
-                    f"build called spark.sql({statement[:80]!r}) and does not return what it gives, so it "
-                    "would never run: return it, or make a task of it"
-                )
+    def is_query(self, relation: pb.Relation) -> bool:
+        """Ask the server whether a statement is a query: what Spark's grammar lets stand in parentheses."""
+        plan = pb.Plan()
+        plan.root.CopyFrom(relation)
+        sql = relation.sql.query.strip().rstrip("; ")
+        plan.root.sql.query = f"SELECT * FROM (\n{sql}\n)"
+        try:
+            self._analyze(method="schema", plan=plan)
+        except ParseException as error:
+            _log.info("%s is taken for no query: %s", sql, error)
+            return False
+        except AnalysisException as error:
+            # It could be parsed. What is wrong with it, its operation says.
+            _log.debug("%s is a query: %s", sql, error)
+        return True
 
 
 class _Session(SparkSession):

@@ -220,20 +220,31 @@ class KubernetesAdapter(ResumableJobMixin):
             # Of an earlier generation: an exact name is used again by each.
             if not found.metadata.deletion_timestamp:
                 state = self._state_of(found, None)
-                if not (self.is_job_succeeded(state) or self.is_job_failed(state)):
+                ended = self.is_job_succeeded(state) or self.is_job_failed(state)
+                if not ended and not self._is_overtaken(labels.get(TOKEN_LABEL)):
                     raise ResumableJobFatal(
                         f"{what}, of an earlier generation of this task, is {state!r} and has the name that "
                         "the next one needs; delete it, then clear the task"
                     )
                 # This attempt may have slept since, and that be the pod of a later generation.
                 self._show_ownership()
-                self.log.warning("The %s has ended and has the name of the next; deleting it", what)
+                self.log.warning(
+                    "The %s, %s and has the name of the next; deleting it",
+                    what,
+                    "has ended" if ended else "was created by an attempt that was overtaken",
+                )
                 self._delete(name, namespace, uid)
             raise ConnectionError(f"{what}, of an earlier generation, is being deleted")
         raise ResumableJobFatal(
             f"{what}, has the name {name!r} and is not this task's (its labels: {labels}): delete or rename "
             "it, or give the operator another name or random_name_suffix=True; it was left alone"
         )
+
+    def _is_overtaken(self, token: str | None) -> bool:
+        """Say whether a token is one of an earlier generation whose create may have come late."""
+        attempt = self._resumable_attempt
+        record = attempt.record if attempt is not None else None
+        return record is not None and token in record.unsettled
 
     def _show_ownership(self) -> None:
         attempt = self._resumable_attempt

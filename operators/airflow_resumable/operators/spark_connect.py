@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,6 +22,7 @@ from airflow_resumable.jobs.outcome import RESULT_LIMIT
 from airflow_resumable.jobs.token import as_uuid
 from airflow_resumable.operators import _connect_arguments
 from airflow_resumable.operators._connect_facts import FACTS
+from airflow_resumable.operators._connect_statements import gives_no_rows
 from airflow_resumable.operators._facts import ServiceFacts
 
 if TYPE_CHECKING:
@@ -34,10 +34,6 @@ if TYPE_CHECKING:
 
 _WATCHED = "-- watched by the triggerer"
 _USER = "airflow"
-# Behind comments. Others that do something may tell how many rows they changed (MERGE of some sources).
-_WITHOUT_ROWS = re.compile(
-    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:INSERT|CREATE|REPLACE|DROP|ALTER|TRUNCATE)\b", re.IGNORECASE | re.DOTALL
-)
 
 
 @contextmanager
@@ -288,9 +284,13 @@ class ResumableSparkConnectOperator(ResumableJobMixin, BaseOperator):
         return rows
 
     def _gives_no_rows(self) -> bool:
+        sql = str(self.sql)
         if self.build is not None:
-            return bool(self._planned().HasField("command"))
-        return _WITHOUT_ROWS.match(str(self.sql)) is not None
+            plan = self._planned()
+            if plan.HasField("command"):
+                return True
+            sql = plan.root.limit.input.sql.query
+        return gives_no_rows(sql)
 
     def find_job_by_token(self, token: str, since: datetime, context: Context) -> list[FoundJob]:
         """Return the operation that has the token for its id, or nothing."""

@@ -149,9 +149,9 @@ class Submission:
             # Not the first try, and nothing on record: a clear may have discarded what was.
             lost = self._attempt.can.find_by_family and not self._attempt.facts.plainly_first
             return (ANY_OTHER,) if lost else ()
-        if old.phase != "intent" or old.token in old.unsettled:
-            return old.unsettled
-        return (*old.unsettled, old.token)
+        # Whose job was adopted, or submit sent again, may only be asleep in front of that submit.
+        settled = old.phase != "intent" and not old.adoptions + old.resends
+        return old.unsettled if settled or old.token in old.unsettled else (*old.unsettled, old.token)
 
     def _after_conflict(self, conflict: errors.TokenConflict, record: JobRecord) -> Any:
         attempt, external_id = self._attempt, conflict.external_id
