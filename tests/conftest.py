@@ -18,6 +18,7 @@ from hypothesis import settings
 from tests import systems
 
 if TYPE_CHECKING:
+    from airflow_resumable.testing.aws import AwsService
     from airflow_resumable.testing.kubernetes.cluster import KubernetesCluster
     from airflow_resumable.testing.spark import SparkCluster
 
@@ -72,6 +73,23 @@ def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesC
     environment = {"SPARK_HOME": str(home)} if home else {}
     with KubernetesCluster(tmp_path_factory.mktemp("kubernetes"), environment=environment) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def aws_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AwsService]:
+    """EMR, EMR Serverless and EMR on EKS for the whole run: moto in a process of its own, mended."""
+    from airflow_resumable.testing.aws import AwsService
+
+    systems.require("moto")
+    with AwsService(tmp_path_factory.mktemp("aws")) as running:
+        yield running
+
+
+@pytest.fixture
+def aws(aws_process: AwsService) -> AwsService:
+    """The AWS stand-in, emptied, with no fault left from another test."""
+    aws_process.reset()
+    return aws_process
 
 
 def pytest_configure(config: pytest.Config) -> None:

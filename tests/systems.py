@@ -36,11 +36,11 @@ def require(system: str) -> Path:
     """Skip the running test when ``system`` isn't on this machine.
 
     Args:
-        system: ``java`` (17 or newer), ``pyspark``, ``postgres`` or ``kubernetes``.
+        system: ``java`` (17 or newer), ``pyspark``, ``postgres``, ``kubernetes`` or ``moto``.
 
     Returns:
         The java executable; pyspark's SPARK_HOME; the folder with PostgreSQL's server programs; the
-        Kubernetes API server, or the kubeconfig file of a cluster.
+        Kubernetes API server, or the kubeconfig file of a cluster; moto's package.
 
     Raises:
         ValueError: No such system is known here.
@@ -116,6 +116,12 @@ def _kubernetes() -> Path | None:
         return None
 
 
+def _moto() -> Path | None:
+    # Without the extra "server" moto has no Flask to serve with.
+    spec = find_spec("moto") if find_spec("flask_cors") else None
+    return Path(spec.origin).parent if spec and spec.origin else None
+
+
 SYSTEMS = {
     "java": System(
         _java,
@@ -125,4 +131,5 @@ SYSTEMS = {
     "pyspark": System(_pyspark, "install Spark (pip install 'airflow-resumable[spark]')"),
     "postgres": System(_postgres, "install the PostgreSQL server (Debian: apt-get install postgresql)"),
     "kubernetes": System(_kubernetes, programs.REMEDY),
+    "moto": System(_moto, "install moto (pip install 'moto[server]')"),
 }

@@ -413,7 +413,7 @@ def _reply(fault: Fault | None, request: HttpRequest) -> Reply | None:
         return fault
     if isinstance(fault, str):
         status = _STATUS.get(fault)
-        return (status and Reply(status, {"error": HTTPStatus(status).phrase})) or None
+        return Reply(status, {"error": HTTPStatus(status).phrase}) if status else None
     return fault(request) if fault is not None else None
 
 
