@@ -63,6 +63,7 @@ class Layer:
         self.steps = Steps(self.pace)
         self.serverless = Runs("emr-serverless", clock.SERVERLESS_RUN, self.pace)
         self.containers = Runs("emr-containers", clock.CONTAINER_RUN, self.pace)
+        self._let_go: set[str] = set()
 
     def __call__(self, environ: dict[str, Any], start_response: _START) -> Iterable[bytes]:
         """Answer one request."""
@@ -186,6 +187,9 @@ class Layer:
         )
 
     def _settle(self, call: Call) -> None:
+        for job_id, job in self._all().items() if self._let_go else ():
+            if job.seconds is None and self._owner(job_id) in self._let_go:
+                job.seconds = 0.0
         asked = call.parameters
         looked: Iterable[str] = ()
         if call.action in ("DescribeStep", "GetJobRun", "DescribeJobRun"):
@@ -228,6 +232,8 @@ class Layer:
             case "pace":
                 for name, value in wish["values"].items():
                     setattr(self.pace, name, value)
+            case "let_go":
+                self._let_go.add(wish["id"])
             case "forget_tokens":
                 self.tokens.forget()
             case "end_cluster":
