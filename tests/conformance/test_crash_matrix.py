@@ -30,7 +30,7 @@ from tests import systems
 from tests import yarn_service as yarns
 from tests.conformance import test_kubernetes_pod_conformance as pods
 from tests.conformance import test_spark_kubernetes as drivers
-from tests.conformance.test_spark_connect import ConnectService
+from tests.connect_service import ConnectService
 from tests.kubernetes_job_attempts import JobService as KubernetesJobs
 from tests.kubernetes_job_attempts import make_job
 from tests.kubernetes_service import KubernetesService

@@ -20,7 +20,7 @@ from airflow_resumable.testing.kubernetes.cluster import KubernetesCluster
 from airflow_resumable.testing.kubernetes.proxy import FaultProxy
 from airflow_resumable.testing.spark_connect import SparkConnectServer
 from tests import systems
-from tests.conformance.test_spark_connect import ConnectService
+from tests.connect_service import ConnectService
 from tests.kubernetes_job_attempts import JobService
 from tests.kubernetes_service import KubernetesService
 from tests.stack.runs import Lab, Laboratory, Run

@@ -17,7 +17,7 @@ from airflow_resumable.testing.kubernetes.cluster import KubernetesCluster
 from airflow_resumable.testing.spark_connect import SparkConnectServer
 from airflow_resumable.testing.stack import AirflowStack
 from tests import systems
-from tests.conformance.test_spark_connect import ConnectService
+from tests.connect_service import ConnectService
 from tests.kubernetes_job_attempts import JobService
 from tests.kubernetes_service import KubernetesService
 from tests.stack.test_operators import SOURCE
