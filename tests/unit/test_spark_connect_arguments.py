@@ -20,7 +20,11 @@ from airflow_resumable.operators.spark_connect import ResumableSparkConnectOpera
 def make(**arguments: Any) -> ResumableSparkConnectOperator:
     """Return an operator that nothing is to be said of."""
     settings = {"sql": "SELECT 1", "retries": 2, "retry_delay": timedelta(seconds=30), **arguments}
-    return ResumableSparkConnectOperator(task_id="task", **settings)
+    return ResumableSparkConnectOperator(**{"task_id": "task", **settings})
+
+
+async def _async_build(spark: Any) -> Any:
+    return spark.range(1)
 
 
 @pytest.mark.parametrize(
@@ -29,10 +33,28 @@ def make(**arguments: Any) -> ResumableSparkConnectOperator:
         ({"sql": None}, ValueError, "give one of them"),
         ({"build": print}, ValueError, "give one of them"),
         ({"sql": None, "build": "print"}, TypeError, "use a function"),
+        ({"sql": None, "build": _async_build}, TypeError, "not an async one"),
+        ({"sql": ""}, ValueError, "use a statement"),
+        ({"sql": " \n"}, ValueError, "use a statement"),
+        ({"sql": 5}, TypeError, "use a statement"),
+        ({"sql": ["SELECT 1"]}, TypeError, "use a statement"),
+        ({"conn_id": None}, TypeError, "use the id of a connection"),
+        ({"conn_id": 5}, TypeError, "use the id of a connection"),
+        ({"conn_id": " "}, ValueError, "use the id of a connection"),
+        ({"deferrable": "yes"}, TypeError, "use True or False"),
+        ({"conf": "abc"}, TypeError, "use a dict of settings"),
+        ({"conf": [("a", "b")]}, TypeError, "use a dict of settings"),
+        ({"conf": {"": "b"}}, ValueError, "use a dict of settings"),
+        ({"conf": {5: "b"}}, TypeError, "use a dict of settings"),
+        ({"sql": None, "build": print, "op_kwargs": [1]}, TypeError, "use a dict by the names"),
+        ({"sql": None, "build": print, "op_kwargs": "abc"}, TypeError, "use a dict by the names"),
+        ({"sql": None, "build": print, "op_kwargs": {1: 2}}, TypeError, "use a dict by the names"),
         ({"op_kwargs": {"a": 1}}, ValueError, "op_kwargs is for build"),
         ({"result_rows_limit": 0}, ValueError, "use 1 or more"),
         ({"result_rows_limit": True}, TypeError, "use a whole number"),
         ({"status_poll_interval": 0}, ValueError, "up to 60"),
+        ({"status_poll_interval": 1e-9}, ValueError, "from 0.1 up to 60"),
+        ({"status_poll_interval": float("nan")}, ValueError, "up to 60"),
         ({"status_poll_interval": 61}, ValueError, "up to 60"),
         ({"status_poll_interval": "5"}, TypeError, "use seconds"),
         ({"detached_timeout": 300}, TypeError, "use a timedelta"),
@@ -48,7 +70,44 @@ def test_a_wrong_argument_is_refused_when_the_dag_is_parsed(
         make(**arguments)
     name, value = list(arguments.items())[-1]
     assert name in str(caught.value)
-    assert name == "op_kwargs" or repr(value) in str(caught.value)
+    assert repr(value) in str(caught.value)
+
+
+def test_a_setting_without_a_value_is_refused_by_its_name() -> None:
+    """It would reach Spark as the text None."""
+    with pytest.raises(TypeError, match=r"conf\['a'\]=None is not allowed; use a string or a number"):
+        make(conf={"a": None})
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"sql": "  "}, "sql='  ' is not allowed"),
+        ({"conn_id": ""}, "conn_id='' is not allowed"),
+        ({"conf": {"a": None}}, r"conf\['a'\]=None is not allowed"),
+        ({"op_kwargs": None}, "op_kwargs=None is not allowed"),
+    ],
+)
+def test_what_a_template_was_rendered_to_is_looked_at_before_anything_is_started(
+    change: dict[str, Any], said: str
+) -> None:
+    """A template may be rendered to nothing."""
+    subject = make()
+    for name, value in change.items():
+        setattr(subject, name, value)
+    with pytest.raises((TypeError, ValueError), match=said):
+        subject.execute({})
+
+
+def test_what_another_task_returns_is_waited_for() -> None:
+    """Any template field may be given by another task."""
+    from airflow.sdk import DAG
+
+    with DAG("dag"):
+        other = make(task_id="other").output
+        subject = make(sql=other, conn_id=other, conf=other)
+        made = make(sql=None, build=print, op_kwargs=other, conf={"a": other}, task_id="made")
+    assert subject.upstream_task_ids == made.upstream_task_ids == {"other"}
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ class ResumableSparkConnectOperator(ResumableJobMixin, BaseOperator):
         conf: Settings of the operation's session.
         result_rows_limit: Rows that are asked for and returned, at most, as a list of dicts; 1 or more. A
             statement that does something gives none.
-        status_poll_interval: Seconds between two looks, more than 0 and at most 60.
+        status_poll_interval: Seconds between two looks, from 0.1 to 60.
         detached_timeout: How long the server keeps an operation that nobody attaches to; more than twice
             `status_poll_interval`.
         deferrable: Let the triggerer watch.
@@ -115,19 +115,17 @@ class ResumableSparkConnectOperator(ResumableJobMixin, BaseOperator):
         deferrable: bool = False,
         **kwargs: Any,
     ) -> None:
-        _connect_arguments.check(
-            sql, build, op_kwargs, result_rows_limit, status_poll_interval, detached_timeout
-        )
         super().__init__(**kwargs)
         self.sql = sql
         self.build = build
-        self.op_kwargs = dict(op_kwargs or {})
+        self.op_kwargs = _connect_arguments.copied(op_kwargs)
         self.conn_id = conn_id
-        self.conf = dict(conf or {})
+        self.conf = _connect_arguments.copied(conf)
         self.result_rows_limit = result_rows_limit
         self.poll_interval = status_poll_interval
         self.detached_timeout = detached_timeout
         self.deferrable = deferrable
+        _connect_arguments.check(self, detached_timeout)
         _connect_arguments.warn_of_late_retries(self, detached_timeout)
 
     def execute(self, context: Context) -> Any:
@@ -135,7 +133,11 @@ class ResumableSparkConnectOperator(ResumableJobMixin, BaseOperator):
 
         Returns:
             Its rows, at most `result_rows_limit`, each a dict by column.
+
+        Raises:
+            TypeError, ValueError: A template was rendered to what isn't allowed.
         """
+        _connect_arguments.check_template_fields(self)
         with self.looking(context):
             return self.execute_resumable(context)
 
@@ -205,10 +207,9 @@ class ResumableSparkConnectOperator(ResumableJobMixin, BaseOperator):
         plan = self._planned()
         token = self.idempotency_token
         operation = as_uuid(token) if token else str(uuid.uuid4())
-        conf = {str(name): str(value) for name, value in self.conf.items()}
         # Before it is started: a stop may come in the middle.
         self._operation = operation
-        self._created = self._connected().start(operation, plan, conf)
+        self._created = self._connected().start(operation, plan, _connect_arguments.settings(self.conf))
         return operation
 
     def was_job_created(self) -> bool | None:
