@@ -81,8 +81,8 @@ def build(folder: Path) -> Path:
     return build_sleep_jar(folder, find_spark(), javac)
 
 
-def lead_to(service: DriverPods, patch: pytest.MonkeyPatch) -> None:
-    """Give Airflow and spark-submit the way to a namespace."""
+def way_to(service: DriverPods) -> dict[str, str]:
+    """Return the environment in which Airflow and spark-submit find a namespace."""
     host, _, port = service.proxy.url.rpartition(":")
     connection = {
         "conn_type": "spark",
@@ -92,7 +92,7 @@ def lead_to(service: DriverPods, patch: pytest.MonkeyPatch) -> None:
     }
     path = os.environ["PATH"].split(os.pathsep)
     here = str(Path(sys.executable).parent)
-    variables = {
+    return {
         "AIRFLOW__KUBERNETES_EXECUTOR__IN_CLUSTER": "False",
         "AIRFLOW__KUBERNETES_EXECUTOR__CONFIG_FILE": service.kubeconfig(),
         "AIRFLOW_CONN_SPARK_ON_KUBERNETES": json.dumps(connection),
@@ -101,7 +101,11 @@ def lead_to(service: DriverPods, patch: pytest.MonkeyPatch) -> None:
         "PATH": os.pathsep.join(path if here in path else [here, *path]),
         "SPARK_SUBMIT_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     }
-    for name, value in variables.items():
+
+
+def lead_to(service: DriverPods, patch: pytest.MonkeyPatch) -> None:
+    """Give Airflow and spark-submit the way to a namespace."""
+    for name, value in way_to(service).items():
         patch.setenv(name, value)
     patch.setattr(KubernetesTarget, "least_poll_interval", 0.0)
 
