@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 
@@ -83,10 +84,12 @@ class Pace:
     Attributes:
         startup_looks: How many replies show each state before the run; 0: a job runs when first looked at.
         cancel_looks: How many replies show a cancelled job that still stops.
+        held: Whether new jobs are held from their first state on.
     """
 
     startup_looks: int = 0
     cancel_looks: int = 1
+    held: bool = False
 
 
 @dataclass(slots=True)
@@ -103,6 +106,8 @@ class Job:
         looks: Replies that have shown the present state.
         since: When the run began, monotonic.
         reason: Why it ended.
+        began: When the run began, for people.
+        over: When it ended.
     """
 
     record: HasState
@@ -114,6 +119,8 @@ class Job:
     looks: int = 0
     since: float = field(default_factory=time.monotonic)
     reason: str | None = None
+    began: datetime | None = None
+    over: datetime | None = None
 
     @property
     def state(self) -> str:
@@ -131,7 +138,9 @@ class Job:
         self.looks = 0
         self.reason = reason or self.reason
         if state == self.lifecycle.running:
-            self.since = time.monotonic()
+            self.since, self.began = time.monotonic(), datetime.now(UTC)
+        elif self.ended:
+            self.over = datetime.now(UTC)
 
     def begin(self) -> None:
         """Enter the first state."""
@@ -158,6 +167,11 @@ class Job:
             looked_at: Whether the reply to come shows this job.
             may_run: Whether there is room for it; the last state before the run is kept without.
         """
+        self._pass(pace, looked_at, may_run)
+        if looked_at:
+            self.looks += 1
+
+    def _pass(self, pace: Pace, looked_at: bool, may_run: bool) -> None:
         cycle = self.lifecycle
         if self.held or self.ended:
             return
@@ -173,22 +187,33 @@ class Job:
         over = self.seconds is not None and time.monotonic() - self.since >= self.seconds
         if self.state == cycle.running and over:
             self.become(cycle.succeeded if self.good else cycle.failed)
-        if looked_at:
-            self.looks += 1
 
 
-def own_words(arguments: Iterable[Any]) -> tuple[float | None, bool]:
+def own_words(arguments: Any) -> tuple[float | None, bool]:
     """Read from a job's arguments how it ends.
 
     ``sleep SECONDS`` makes it run that long, ``exit CODE`` makes it end with that code; a job that says
     neither runs until a test ends it.
 
+    Args:
+        arguments: A step's Args, or a job driver.
+
     Returns:
         Seconds, None for no end, and whether it ends well.
     """
-    text = " ".join(str(argument) for argument in arguments)
+    text = " ".join(_strings(arguments))
     slept = re.search(r"\bsleep (\d+(?:\.\d+)?)", text)
     code = re.search(r"\bexit (\d+)", text)
     if slept is None and code is None:
         return None, True
     return float(slept[1]) if slept else 0.0, code is None or int(code[1]) == 0
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        for one in value:
+            yield from _strings(one)
+    elif value is not None:
+        yield str(value)

@@ -36,8 +36,9 @@ class Runs:
         new = []
         for record in records:
             if record.id not in self.jobs:
-                seconds, good = clock.own_words([record.job_driver])
-                job = self.jobs[record.id] = clock.Job(record, self._lifecycle, seconds, good)
+                seconds, good = clock.own_words(record.job_driver)
+                job = clock.Job(record, self._lifecycle, seconds, good, held=self._pace.held)
+                self.jobs[record.id] = job
                 record.created_at = datetime.now(UTC).replace(tzinfo=None)
                 job.begin()
                 self.date(job)
@@ -57,8 +58,8 @@ class Runs:
         record.state_details = job.reason
         if self.service == "emr-serverless":
             record.updated_at = datetime.now(UTC).replace(tzinfo=None)
-        elif job.ended and record.finished_at is None:
-            record.finished_at = datetime.now(UTC).replace(tzinfo=None)
+        elif job.over is not None:
+            record.finished_at = job.over.replace(tzinfo=None)
             if job.state == self._lifecycle.failed:
                 record.failure_reason = "USER_ERROR"
 

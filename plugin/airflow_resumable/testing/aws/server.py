@@ -237,6 +237,7 @@ class Layer:
             case "forget_tokens":
                 self.tokens.forget()
             case "end_cluster":
+                self.steps.settle(_emr())
                 cluster = _emr().clusters[wish["id"]]
                 self.steps.end_cluster(cluster, wish["state"], wish["reason"], wish["running"])
             case "forget":
@@ -276,9 +277,10 @@ class Layer:
             if what == "fail":
                 cluster = _emr().clusters[str(self._owner(wish["id"]))]
                 self.steps.after_failure(cluster, wish["id"])
+        if what in ("state", "finish", "fail", "stop", "release"):
             self.steps.settle(_emr())
-        else:
-            (self.serverless if wish["id"] in self.serverless.jobs else self.containers).date(job)
+            self.serverless.settle()
+            self.containers.settle()
         return job.state
 
     def _forget(self, job_id: str) -> None:

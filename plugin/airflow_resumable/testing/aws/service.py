@@ -306,7 +306,7 @@ class AwsService:
         self._wish("become", id=job_id, state=state)
 
     def state(self, job_id: str) -> str:
-        """Return a job's state; nobody looks at it by this."""
+        """Return a job's state now; it is no look that `pace` counts."""
         return str(self._wish("state", id=job_id))
 
     def forget(self, job_id: str) -> None:
@@ -339,14 +339,17 @@ class AwsService:
         """
         self._wish("end_cluster", id=cluster_id, state=state, reason=reason, running=running)
 
-    def pace(self, *, startup_looks: int | None = None, cancel_looks: int | None = None) -> None:
+    def pace(
+        self, *, startup_looks: int | None = None, cancel_looks: int | None = None, held: bool | None = None
+    ) -> None:
         """Say how fast all jobs pass through the states around their run; `reset` undoes it.
 
         Args:
             startup_looks: How many replies show each state before the run; 0 from the start on.
             cancel_looks: How many replies show a cancelled job that still stops; 1 from the start on.
+            held: Whether `hold` is put on every new job.
         """
-        given = {"startup_looks": startup_looks, "cancel_looks": cancel_looks}
+        given = {"startup_looks": startup_looks, "cancel_looks": cancel_looks, "held": held}
         self._wish("pace", values={name: value for name, value in given.items() if value is not None})
 
     def reset(self) -> None:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_resumable.testing.aws import clock
@@ -49,7 +48,8 @@ class Steps:
             for step in cluster.steps:
                 if step.id not in self.jobs:
                     seconds, good = clock.own_words(step.args)
-                    job = self.jobs[step.id] = clock.Job(step, clock.STEP, seconds, good)
+                    job = clock.Job(step, clock.STEP, seconds, good, held=self._pace.held)
+                    self.jobs[step.id] = job
                     job.begin()
                     new.append(step.id)
         return new
@@ -93,10 +93,7 @@ class Steps:
     def date(self, job: clock.Job) -> None:
         """Write when a step began and ended into its timeline, which moto leaves empty."""
         record: Any = job.record
-        if job.state == clock.STEP.running and record.start_date_time is None:
-            record.start_date_time = datetime.now(UTC)
-        if job.ended and record.end_date_time is None:
-            record.end_date_time = datetime.now(UTC)
+        record.start_date_time, record.end_date_time = job.began, job.over
         record.last_state_change_reason = job.reason
 
     def after_failure(self, cluster: Cluster, step_id: str) -> None:
