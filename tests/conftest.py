@@ -19,6 +19,8 @@ from tests import systems
 
 if TYPE_CHECKING:
     from airflow_resumable.testing.aws import AwsService
+    from airflow_resumable.testing.bigquery.emulator import BigQueryEmulator
+    from airflow_resumable.testing.http_faults import HttpFaultProxy
     from airflow_resumable.testing.kubernetes.cluster import KubernetesCluster
     from airflow_resumable.testing.spark import SparkCluster
 
@@ -90,6 +92,26 @@ def aws(aws_process: AwsService) -> AwsService:
     """The AWS stand-in, emptied, with no fault left from another test."""
     aws_process.reset()
     return aws_process
+
+
+@pytest.fixture(scope="session")
+def bigquery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BigQueryEmulator]:
+    """A BigQuery emulator with the layer that restores what it lacks."""
+    from airflow_resumable.testing.bigquery.emulator import BigQueryEmulator
+
+    systems.require("bigquery")
+    with BigQueryEmulator(tmp_path_factory.mktemp("bigquery")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def bigquery_proxy(bigquery: BigQueryEmulator) -> Iterator[HttpFaultProxy]:
+    """A proxy before the emulator, whose named faults are told as BigQuery tells them."""
+    from airflow_resumable.testing.http_faults import HttpFaultProxy
+    from tests.bigquery_service import REPLIES
+
+    with HttpFaultProxy(bigquery.port, replies=REPLIES) as proxy:
+        yield proxy
 
 
 def pytest_configure(config: pytest.Config) -> None:

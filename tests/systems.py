@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
+from airflow_resumable.testing.bigquery import programs as bigquery_programs
 from airflow_resumable.testing.errors import SystemUnavailable
 from airflow_resumable.testing.kubernetes import programs
 
@@ -122,6 +123,13 @@ def _moto() -> Path | None:
     return Path(spec.origin).parent if spec and spec.origin else None
 
 
+def _bigquery() -> Path | None:
+    try:
+        return bigquery_programs.find_programs().python
+    except SystemUnavailable:
+        return None
+
+
 SYSTEMS = {
     "java": System(
         _java,
@@ -131,5 +139,6 @@ SYSTEMS = {
     "pyspark": System(_pyspark, "install Spark (pip install 'airflow-resumable[spark]')"),
     "postgres": System(_postgres, "install the PostgreSQL server (Debian: apt-get install postgresql)"),
     "kubernetes": System(_kubernetes, programs.REMEDY),
+    "bigquery": System(_bigquery, bigquery_programs.REMEDY),
     "moto": System(_moto, "install moto (pip install 'moto[server]')"),
 }

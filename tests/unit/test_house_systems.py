@@ -87,7 +87,8 @@ def test_a_misspelt_required_system_is_refused(tmp_path: Path) -> None:
 def test_an_unknown_system_is_an_error() -> None:
     """A test that asks for a system nobody knows is wrong, not skipped."""
     with pytest.raises(
-        ValueError, match=r"^unknown system 'mainframe'; known: java, pyspark, postgres, kubernetes$"
+        ValueError,
+        match=r"^unknown system 'mainframe'; known: java, pyspark, postgres, kubernetes, bigquery, moto$",
     ):
         systems.require("mainframe")
 
