@@ -31,9 +31,6 @@ class AwsAdapter(ResumableJobMixin):
     _clients: AwsClients | None = None
     _job_region: str | None = None
 
-    if TYPE_CHECKING:
-        hook: Any
-
     @property
     def aws(self) -> AwsClients:
         """The clients, in the region of the job at hand."""
@@ -44,7 +41,7 @@ class AwsAdapter(ResumableJobMixin):
     def _fresh_hook(self) -> Any:
         # The provider caches its hook, and the hook its client, for as long as the operator lives.
         vars(self).pop("hook", None)
-        return self.hook
+        return getattr(self, "hook")  # noqa: B009 - of the provider's class, which stands to the right
 
     @contextmanager
     def looking(self, context: Context) -> Iterator[None]:

@@ -37,10 +37,11 @@ class AwsClients:
 
     @cached_property
     def reading(self) -> Any:
-        """The hook's own client, with the retries that the user has set."""
-        if self._region in (None, self.hook.region_name):
-            return self.hook.conn
-        return self.hook.get_client_type(region_name=self._region)
+        """A client with the retries that the user has set; the hook's own from then on."""
+        client = self._client()
+        # Nothing that the provider asks for by its hook needs another session, and other credentials.
+        self.hook.conn = client
+        return client
 
     @cached_property
     def sending(self) -> Any:
@@ -54,6 +55,12 @@ class AwsClients:
             retries={"total_max_attempts": 1}, connect_timeout=STOP_LIMIT, read_timeout=STOP_LIMIT
         )
 
+    def elsewhere(self, region: str) -> Any:
+        """Return the client for reading, or one like it for another region."""
+        if region == self.region:
+            return self.reading
+        return self.hook.get_client_type(region_name=region)
+
     @property
     def region(self) -> str:
         """The region of the clients, also where only boto3's own defaults name it."""
@@ -61,8 +68,8 @@ class AwsClients:
 
     @cached_property
     def _session(self) -> Any:
-        # One for both, since each session of a role that is assumed asks for credentials of its own.
-        return self.hook.get_session(region_name=self.region)
+        # One for all, since each session of a role that is assumed asks for credentials of its own.
+        return self.hook.get_session(region_name=self._region or self.hook.region_name)
 
     def _client(self, **config: Any) -> Any:
         from botocore.config import Config  # type: ignore[import-untyped]

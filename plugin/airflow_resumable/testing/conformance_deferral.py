@@ -116,6 +116,12 @@ def _with_id(value: Any, old: Any, new: Any) -> Any:
     """Put one job's id in another's place, in a result that tells it."""
     if value == old and type(value) is type(old):
         return new
+    if isinstance(old, dict | list):
+        # A result may tell a part of an id.
+        names = old if isinstance(old, dict) else range(len(old))
+        for name in names:
+            value = _with_id(value, old[name], new[name])
+        return value
     if isinstance(value, dict):
         return {key: _with_id(one, old, new) for key, one in value.items()}
     if isinstance(value, list | tuple):

@@ -1,0 +1,58 @@
+# SPDX-FileCopyrightText: 2026 The airflow-resumable authors
+# SPDX-License-Identifier: Apache-2.0
+"""`ResumableEmrAddStepsOperator` in the conformance suite.
+
+EMR is moto behind a layer that mends it, see `airflow_resumable.testing.aws`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from airflow_resumable.testing.aws import AwsService, step
+from airflow_resumable.testing.conformance import JobConformance
+from tests import systems
+from tests.emr_service import EmrService
+
+STEPS = {"runs": ["spark-submit", "job.py"], "succeeds": ["sleep", "0"], "fails": ["exit", "3"]}
+
+
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AwsService]:
+    """One stand-in for all tests of this module."""
+    systems.require("moto")
+    with AwsService(tmp_path_factory.mktemp("aws")) as running:
+        yield running
+
+
+class TestOneStep(JobConformance):
+    """A task with one step."""
+
+    short = 0.3
+    how_many = 1
+
+    @pytest.fixture
+    def service(self, aws: AwsService, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmrService]:
+        """Give a test a cluster of its own."""
+        for name, value in aws.environment().items():
+            monkeypatch.setenv(name, value)
+        service = EmrService(aws)
+        yield service
+        aws.proxy.heal()
+        service.release()
+
+    def make(self, service: EmrService, outcome: Any) -> Any:
+        """Make an operator whose steps do what is asked for."""
+        arguments = STEPS["succeeds" if outcome == "runs" and service.is_released else outcome]
+        steps = [step(f"work {number}", arguments) for number in range(self.how_many)]
+        return service.operator(*steps)
+
+
+@pytest.mark.slow
+class TestThreeSteps(TestOneStep):
+    """A task with three steps, which are one job."""
+
+    how_many = 3
