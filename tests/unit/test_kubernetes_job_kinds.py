@@ -12,7 +12,7 @@ import pytest
 from kubernetes import client as k8s
 
 from airflow_resumable.jobs.errors import JobFailed, JobMissing, JobSuperseded
-from airflow_resumable.operators import _kubernetes_job
+from airflow_resumable.operators import _job_end
 from airflow_resumable.operators.kubernetes import ResumableKubernetesJobOperator
 from airflow_resumable.testing.file_store import FileTaskStateStore
 from airflow_resumable.testing.kubernetes.cluster import KubernetesCluster
@@ -176,7 +176,7 @@ def test_a_container_that_goes_on_is_no_reason_to_wait_for_its_job(
     service: JobService, tries: TaskTries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A clear after a success that other containers have outlived: they are ended, and the Job runs again."""
-    monkeypatch.setattr(_kubernetes_job, "_END_LIMIT", 0.2)
+    monkeypatch.setattr(_job_end, "_END_LIMIT", 0.2)
     other = k8s.V1Container(name="other", image="any", command=["sh", "-c", "sleep 600"])
     pod = k8s.V1Pod(
         metadata=k8s.V1ObjectMeta(), spec=k8s.V1PodSpec(containers=[k8s.V1Container(name="base"), other])

@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
 from kubernetes import client as k8s
 
 from airflow_resumable.jobs.errors import JobMissing, ResumableJobFatal
-from airflow_resumable.operators import _kubernetes_job
+from airflow_resumable.operators import _job_end
 from airflow_resumable.testing.file_store import FileTaskStateStore
 from airflow_resumable.testing.kubernetes.cluster import KubernetesCluster
 from airflow_resumable.testing.kubernetes.proxy import FaultProxy
@@ -231,7 +231,7 @@ def test_a_sidecar_does_not_keep_the_task_waiting(
     service: JobService, tries: TaskTries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The main container decides; what the other one keeps running is deleted once that is on record."""
-    monkeypatch.setattr(_kubernetes_job, "_END_LIMIT", 0.3)
+    monkeypatch.setattr(_job_end, "_END_LIMIT", 0.3)
     tries.run(make_job(service, **with_sidecar(service, ["true"])))
     record = tries.record(make_job(service))
     assert (record["phase"], record["last_status"]) == ("succeeded", "Complete: by its main containers")
@@ -245,7 +245,7 @@ def test_a_sidecar_of_a_kept_pod_is_kept_too(
     service: JobService, tries: TaskTries, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With ``on_finish_action="keep_pod"``, and a warning."""
-    monkeypatch.setattr(_kubernetes_job, "_END_LIMIT", 0.3)
+    monkeypatch.setattr(_job_end, "_END_LIMIT", 0.3)
     tries.run(make_job(service, on_finish_action="keep_pod", **with_sidecar(service, ["true"])))
     assert service.cancels() == 0
     assert "other containers keep its pods running" in capsys.readouterr().out

@@ -15,7 +15,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_resumable.jobs.errors import JobMissing
-from airflow_resumable.operators import _kubernetes_job
+from airflow_resumable.operators import _job_end
 from airflow_resumable.testing.file_store import FileTaskStateStore
 from airflow_resumable.testing.kubernetes.cluster import KubernetesCluster
 from airflow_resumable.testing.kubernetes.proxy import FaultProxy
@@ -163,7 +163,7 @@ def test_a_sidecar_that_cannot_be_ended_is_deleted_with_its_job(
     service: JobService, tries: TaskTries, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The result was read and is on record; the sidecar must not go on for ever."""
-    monkeypatch.setattr(_kubernetes_job, "_END_LIMIT", 0.3)
+    monkeypatch.setattr(_job_end, "_END_LIMIT", 0.3)
     assert tries.crash(lambda: leaving(service, on_finish_action="delete_pod"), "after_outcome")
     pods = f"/namespaces/{service.namespace}/pods/"
     service.proxy.fail("denied", "GET", rf"{pods}[^/]+/exec", 1000)

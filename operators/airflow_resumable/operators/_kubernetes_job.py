@@ -4,28 +4,25 @@
 
 from __future__ import annotations
 
-import json
-import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from airflow.providers.cncf.kubernetes.operators.job import KubernetesJobOperator
-from airflow.providers.cncf.kubernetes.utils.pod_manager import EMPTY_XCOM_RESULT, PodManager
+from airflow.providers.cncf.kubernetes.utils.pod_manager import PodManager
 from airflow.sdk.exceptions import AirflowException
 
-from airflow_resumable.jobs.adapter import Capabilities, FoundJob, Observation, SubmitWindow
+from airflow_resumable.jobs.adapter import Capabilities, FoundJob
 from airflow_resumable.operators import _job_pods as its
 from airflow_resumable.operators import _job_state as state
 from airflow_resumable.operators import _kubernetes_parent as _parent
 from airflow_resumable.operators._arguments import refusal
-from airflow_resumable.operators._facts import Permission, ServiceFacts
-from airflow_resumable.operators._kubernetes_adapter import KubernetesAdapter
+from airflow_resumable.operators._facts import ServiceFacts
+from airflow_resumable.operators._job_end import JobEnd
 from airflow_resumable.operators._kubernetes_arguments import check_job, check_template
-from airflow_resumable.operators._pod_state import PodReader
+from airflow_resumable.operators._kubernetes_facts import JOB_FACTS
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -45,11 +42,9 @@ _SPEC = (
     "suspend",
     "ttl_seconds_after_finished",
 )
-_END_LIMIT = 60.0
-"""Seconds that a Job may take to end once its main containers have and its sidecars were told to."""
 
 
-class ResumableKubernetesJobOperator(KubernetesAdapter, KubernetesJobOperator):
+class ResumableKubernetesJobOperator(JobEnd, KubernetesJobOperator):
     """`KubernetesJobOperator` whose Job survives its worker: created once, found again, watched to its end.
 
     Takes the place of the provider's operator: the same arguments, template fields, result and XComs.
@@ -88,27 +83,7 @@ class ResumableKubernetesJobOperator(KubernetesAdapter, KubernetesJobOperator):
 
     external_id_key = "job_identifier"
     kind = "Job"
-    service_facts: ClassVar[tuple[ServiceFacts, ...]] = (
-        ServiceFacts(
-            service="Kubernetes Job",
-            submit_window=SubmitWindow.CLOSED,
-            window="Nothing, while the Job of a generation exists: its name is taken.",
-            token="the end of `metadata.name`, unless an exact name is asked for; a label of Job and pods",
-            memory="until the Job is deleted: by `ttl_seconds_after_finished`, or by hand",
-            cancel="the Job of this uid is deleted, its pods with it",
-            retries=2,
-            retry_delay=timedelta(seconds=30),
-            retries_why="one for a lost worker and one for a Job that was deleted; where "
-            "`ttl_seconds_after_finished` is set, it has to be longer than this delay",
-            permissions=(
-                Permission("batch", "jobs", ("create", "get", "list", "delete"), "run, find, end the Job"),
-                Permission("", "pods", ("list",), "what a Job that is gone or has failed left at work"),
-                Permission("", "pods", ("get", "patch", "delete"), "`on_finish_action`"),
-                Permission("", "pods/log", ("get",), "`get_logs`"),
-                Permission("", "pods/exec", ("create", "get"), "`do_xcom_push`"),
-            ),
-        ),
-    )
+    service_facts: ClassVar[tuple[ServiceFacts, ...]] = JOB_FACTS
 
     def __init__(
         self,
@@ -230,47 +205,7 @@ class ResumableKubernetesJobOperator(KubernetesAdapter, KubernetesJobOperator):
         """Return what makes two Jobs the same: the template fields, and what else shapes a Job."""
         return {**super().get_job_spec(context), **{name: getattr(self, name) for name in _SPEC}}
 
-    # --- a Job as the shared adapter wants it ---
-
-    def _build(self, context: Context) -> Any:
-        return self.build_job_request_obj(context)
-
-    def _create(self, namespace: str, body: Any, **options: Any) -> Any:
-        plain = self.job_client.api_client.sanitize_for_serialization(body)
-        return self.job_client.create_namespaced_job(namespace=namespace, body=plain, **options)
-
-    def _read(self, name: str, namespace: str, **options: Any) -> tuple[Any, Any]:
-        found, _, headers = self.job_client.read_namespaced_job_with_http_info(name, namespace, **options)
-        return found, headers
-
-    def _listing(self) -> Any:
-        return self.job_client.list_namespaced_job
-
-    def _delete(self, name: str, namespace: str, uid: str, **options: Any) -> None:
-        from airflow_resumable.operators._kubernetes_api import delete_options
-
-        # In the foreground the Job stays until its pods are gone. Orphans would go on working.
-        asked = self.on_kill_propagation_policy
-        body = delete_options(uid, propagation_policy="Background" if asked == "Background" else "Foreground")
-        self.job_client.delete_namespaced_job(name, namespace, body=body, **options)
-
-    def _may_still_run(self, found: Any) -> bool:
-        return not state.is_final(found)
-
-    def _mark(self, body: Any, labels: Mapping[str, str]) -> None:
-        from kubernetes.client import V1ObjectMeta
-
-        template = body.spec.template
-        template.metadata = template.metadata or V1ObjectMeta()
-        for meta in (body.metadata, template.metadata):
-            meta.labels = {**(meta.labels or {}), **labels}
-
-    def _state_of(self, found: Any, now: datetime | None) -> str:
-        return state.state_of(found)
-
-    @cached_property
-    def _reader(self) -> PodReader:
-        return PodReader(self.base_container_name)
+    # --- start ---
 
     def _before_create(self, body: Any, context: Context) -> None:
         self.job_request_obj = body
@@ -383,47 +318,6 @@ class ResumableKubernetesJobOperator(KubernetesAdapter, KubernetesJobOperator):
             self._make_room(job)
         return said
 
-    def _make_room(self, job: Any) -> None:
-        """End the sidecars that keep the Job from starting its next pod, once what they hold is kept."""
-        more_to_come = (job.spec.completions or 0) > (job.spec.parallelism or 1)
-        good = state.succeeded(self.pods, self._reader)
-        for pod in self.pods:
-            if self._reader.ended(pod) is None or not its.sidecar_runs(pod):
-                continue
-            if pod in good and not more_to_come:
-                continue
-            attempt = self._resumable_attempt
-            if attempt is not None:
-                attempt.ledger.check_owner()
-            elif not self._watches:
-                return
-            if pod in good:
-                text = self._in_sidecar(self.pod_manager.extract_xcom_json, pod)
-                about = {"uid": pod.metadata.uid, "annotations": {its.RESULT_ANNOTATION: text}}
-                self.client.patch_namespaced_pod(
-                    pod.metadata.name, pod.metadata.namespace, {"metadata": about}
-                )
-            self.log.info("Ending the XCom sidecar of pod %s: the Job has more to do", pod.metadata.name)
-            self._in_sidecar(self.pod_manager.extract_xcom_kill, pod)
-
-    @staticmethod
-    def _in_sidecar(call: Callable[[Any], Any], pod: Any) -> Any:
-        from airflow_resumable.operators._kubernetes_api import said_by_stream
-
-        try:
-            return call(pod)
-        except Exception as raised:
-            error = said_by_stream(raised)
-            if error is raised:
-                raise
-            raise error from raised
-
-    def _left_at_work(self, external_id: Any) -> list[Any]:
-        _, namespace, uid = self._parts(external_id)
-        if uid is None:
-            return []
-        return state.at_work(its.pods_without_job(self.client, namespace, uid), self._reader)
-
     def poll_until_complete(self, external_id: JsonValue, context: Context) -> Any:
         """Watch the Job until it has ended.
 
@@ -437,201 +331,6 @@ class ResumableKubernetesJobOperator(KubernetesAdapter, KubernetesJobOperator):
             name = self._parts(external_id)[0]
             why = said.partition(": ")[2]
             raise AirflowException(f"Kubernetes job '{name}' is failed with error '{why}'")
-
-    # --- end ---
-
-    def get_job_result(self, external_id: JsonValue, context: Context) -> Any:
-        """Return what the main containers left for an XCom, in the order of their pods' names.
-
-        The sidecars that hold it are not ended by this: only once the result is on record.
-
-        Raises:
-            JobNotFound: The Job or one of its pods is gone, or a sidecar has ended.
-            AirflowException: What was left isn't JSON, or may not be read; the Job is on record as failed.
-        """
-        from airflow_resumable.jobs.errors import JobNotFound
-
-        if self._only_starts:
-            return None
-        try:
-            job = self._as_ended(external_id)
-        except JobNotFound as error:
-            if self.do_xcom_push:
-                raise
-            self.log.warning("%s: its logs are lost, its outcome is on record", error)
-            return None
-        self.pods = its.pods_of(self.client, job)
-        self._write_logs_of_pods(job)
-        if not self.do_xcom_push:
-            return None
-        good = state.succeeded(self.pods, self._reader)
-        if len(good) < ((job.status and job.status.succeeded) or 1):
-            raise JobNotFound(f"pods of the Job {job.metadata.name} are gone, and their results with them")
-        values = [self._result_of(pod) for pod in good]
-        return values[0] if self.unwrap_single and len(values) == 1 else values
-
-    def _as_ended(self, external_id: Any) -> Any:
-        """Return the Job, as it was seen if that was its end."""
-        seen, uid = self.seen, self._parts(external_id)[2]
-        if seen is not None and seen.metadata.uid == uid and state.is_final(seen):
-            return seen
-        try:
-            return self._look(external_id)
-        except Exception:
-            self.seen = None
-            raise
-
-    def _result_of(self, pod: Any) -> Any:
-        from airflow_resumable.jobs.errors import JobNotFound
-        from airflow_resumable.operators._kubernetes_api import is_status
-
-        name = pod.metadata.name
-        text = (pod.metadata.annotations or {}).get(its.RESULT_ANNOTATION)
-        if text is None:
-            sidecar = its.sidecar_state(pod)
-            if sidecar is None or sidecar.terminated is not None:
-                raise JobNotFound(f"the XCom sidecar of pod {name} has ended")
-            if sidecar.running is None:
-                self.pod_manager.await_xcom_sidecar_container_start(pod)
-        why = f"the result of pod {name} can't be read"
-        try:
-            if text is None:
-                text = self._in_sidecar(self.pod_manager.extract_xcom_json, pod)
-            return None if text.rstrip() == EMPTY_XCOM_RESULT else json.loads(text)
-        except Exception as error:
-            # A result that is no JSON stays so; a connection may come back, and fresh credentials help.
-            may_help = self.is_transient_error(error) or is_status(error, 401)
-            if may_help and not isinstance(error, ValueError):
-                raise
-            attempt = self._resumable_attempt
-            if attempt is not None and attempt.record is not None and attempt.record.phase == "succeeded":
-                # An earlier try has read it: what is on record counts.
-                raise JobNotFound(f"{why}: {error}") from error
-            if attempt is not None:
-                # Left as it is, the sidecar would keep the Job running for ever.
-                attempt.record_failure(f"{state.FAILED}: {why}")
-            raise AirflowException(f"{why}: {type(error).__name__}: {error}") from error
-
-    def _write_logs_of_pods(self, job: Any) -> None:
-        if not self.get_logs or not self._once("logs"):
-            return
-        if not self.pods:
-            self.log.warning("The pods of the Job %s are gone, and their logs with them", job.metadata.name)
-        for pod in self.pods:
-            try:
-                self.pod_manager.fetch_requested_container_logs(
-                    pod=pod, containers=self.container_logs, follow_logs=False
-                )
-            except Exception as error:
-                # An evicted pod has none: 400.
-                self.log.warning("The log of pod %s can't be read: %s", pod.metadata.name, error)
-
-    def clean_up_job(self, external_id: JsonValue, observation: Observation, context: Context) -> None:
-        """Do what the parent does with pods of a Job that has ended: label them, `on_finish_action`.
-
-        A Job whose other containers keep it from ending is deleted.
-        """
-        from airflow_resumable.jobs.errors import JobNotFound
-
-        if not self.wait_until_job_complete:
-            return
-        failed = observation is not Observation.SUCCEEDED
-        try:
-            job = self._as_ended(external_id)
-        except JobNotFound as error:
-            self.log.info("%s: nothing to tidy up", error)
-            return
-        self.pods = its.pods_of(self.client, job)
-        self._write_logs_of_pods(job)
-        if self.do_xcom_push:
-            for pod in filter(its.sidecar_runs, self.pods):
-                try:
-                    self._in_sidecar(self.pod_manager.extract_xcom_kill, pod)
-                except Exception as error:
-                    self.log.warning(
-                        "The XCom sidecar of pod %s can't be ended: %s", pod.metadata.name, error
-                    )
-        if self._comes_to_its_end(external_id):
-            self._finish_pods(context)
-        else:
-            self._end_lingering(failed)
-        if failed:
-            self._push_job(context)
-
-    def _comes_to_its_end(self, external_id: Any) -> bool:
-        """Wait until the controller says so: of a Job that goes on, each pod that is deleted is replaced."""
-        deadline = time.monotonic() + _END_LIMIT
-        pause = min(1.0, self.job_poll_interval) if self.do_xcom_push else self.job_poll_interval
-        while not state.is_final(self.seen):
-            if time.monotonic() > deadline or self.seen.metadata.deletion_timestamp:
-                return False
-            time.sleep(pause)
-            self._look(external_id)
-        return True
-
-    def _finish_pods(self, context: Context) -> None:
-        for pod in its.pods_of(self.client, self.seen):
-            try:
-                self.post_complete_action(pod=pod, remote_pod=pod, context=context, result=None)
-            except Exception as error:
-                # The parent's own clean-up raises for a pod that has failed; the Job's end is what counts.
-                self.log.info("Pod %s: %s", pod.metadata.name, error)
-
-    def _end_lingering(self, failed: bool) -> None:
-        meta = self.seen.metadata
-        if meta.deletion_timestamp:
-            return
-        attempt = self._resumable_attempt
-        contested = attempt is not None and attempt.token_may_be_contested
-        if not failed and (contested or self.on_finish_action.value == "keep_pod"):
-            self.log.warning(
-                "The Job %s/%s has done its work, and other containers keep its pods running: delete it (%s)",
-                meta.namespace,
-                meta.name,
-                "its name may still be asked for until the Dag run is over" if contested else "keep_pod",
-            )
-            return
-        self.log.warning(
-            "Deleting the Job %s/%s, uid %s: its outcome is on record, and other containers keep its pods "
-            "running",
-            meta.namespace,
-            meta.name,
-            meta.uid,
-        )
-        name, namespace, uid = meta.name, meta.namespace, meta.uid
-        self._patiently("deleting a Job that lingers", lambda: self._delete(name, namespace, uid))
-
-    # --- kill ---
-
-    def cancel_job(self, external_id: JsonValue, context: Context) -> None:
-        """Delete the Job of this uid and its pods, within 1.5 s; of one that is gone, the pods at work.
-
-        Raises:
-            JobNotFound: It is gone, or another one has its name, and none of its pods is at work.
-        """
-        from airflow_resumable.jobs.errors import JobNotFound
-        from airflow_resumable.operators._kubernetes_api import KILL_TIMEOUT
-
-        try:
-            super().cancel_job(external_id, context)
-        except JobNotFound:
-            pods = self._left_at_work(external_id)
-            if not pods:
-                raise
-            for pod in pods:
-                self.log.info("Deleting pod %s, which has outlived its Job", pod.metadata.name)
-                self._delete_pod(pod, _request_timeout=KILL_TIMEOUT)
-
-    def _delete_pod(self, pod: Any, **options: Any) -> None:
-        from airflow_resumable.operators._kubernetes_api import delete_options
-
-        body = delete_options(pod.metadata.uid, grace_period_seconds=self.termination_grace_period)
-        self.client.delete_namespaced_pod(pod.metadata.name, pod.metadata.namespace, body=body, **options)
-
-    @cached_property
-    def pod_manager(self) -> PodManager:
-        """The parent's manager; what it deletes is the pod of the uid that it was shown."""
-        return its.manager_of_uids(self.client, self.callbacks, self._delete_pod)
 
     # --- small things ---
 

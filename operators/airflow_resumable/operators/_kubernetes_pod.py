@@ -4,27 +4,27 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.cncf.kubernetes.kubernetes_helper_functions import generic_api_retry
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
-from airflow.providers.cncf.kubernetes.utils.pod_manager import EMPTY_XCOM_RESULT, PodManager
-from airflow.providers.cncf.kubernetes.utils.xcom_sidecar import PodDefaults
+from airflow.providers.cncf.kubernetes.utils.pod_manager import PodManager
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
-from airflow_resumable.jobs.adapter import FoundJob, Observation, SubmitWindow
+from airflow_resumable.jobs.adapter import FoundJob, Observation
 from airflow_resumable.jobs.policies import ResumePolicy
 from airflow_resumable.operators import _kubernetes_parent as _parent
 from airflow_resumable.operators import _pod_state as state
 from airflow_resumable.operators._arguments import refusal
-from airflow_resumable.operators._facts import Permission, ServiceFacts
-from airflow_resumable.operators._kubernetes_adapter import KubernetesAdapter
+from airflow_resumable.operators._facts import ServiceFacts
+from airflow_resumable.operators._job_pods import manager_of_uids
 from airflow_resumable.operators._kubernetes_arguments import check_pod, check_template
+from airflow_resumable.operators._kubernetes_facts import POD_FACTS
+from airflow_resumable.operators._pod_result import PodResult
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -40,11 +40,9 @@ _WATCHED_WITH = (
     "startup_check_interval_seconds",
     "startup_timeout_seconds",
 )
-_OTHER_LOGS_EVERY = 30.0
-"""Seconds between two looks at logs that can't be followed to the main container's end."""
 
 
-class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
+class ResumableKubernetesPodOperator(PodResult, KubernetesPodOperator):
     """`KubernetesPodOperator` whose pod survives its worker: created once, found again, watched to its end.
 
     Takes the place of the provider's operator: the same arguments, template fields, result and XComs, and
@@ -81,27 +79,7 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
 
     external_id_key = "pod_identifier"
     kind = "pod"
-    service_facts: ClassVar[tuple[ServiceFacts, ...]] = (
-        ServiceFacts(
-            service="Kubernetes Pod",
-            submit_window=SubmitWindow.CLOSED,
-            window="Nothing, while the pod of a generation exists: its name is taken.",
-            token="the end of `metadata.name`, unless an exact name is asked for, and a label",
-            memory="until the pod is deleted; one that others may still create is kept",
-            cancel="the pod of this uid is deleted, with `termination_grace_period`",
-            retries=2,
-            retry_delay=timedelta(seconds=30),
-            retries_why="one for a lost worker and one for a lost node; a pod may take that long to be gone",
-            permissions=(
-                Permission(
-                    "", "pods", ("create", "get", "list", "delete", "patch"), "run, find, end the pod"
-                ),
-                Permission("", "pods/log", ("get",), "`get_logs`"),
-                Permission("", "pods/exec", ("create", "get"), "`do_xcom_push`"),
-                Permission("", "events", ("list",), "`log_events_on_startup`, `log_events_on_failure`"),
-            ),
-        ),
-    )
+    service_facts: ClassVar[tuple[ServiceFacts, ...]] = POD_FACTS
 
     def __init__(
         self,
@@ -120,8 +98,8 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
         self.durable = self.reattach_on_restart = durable
         self.adopt_stock_pod = adopt_stock_pod
         check_pod(self)
-        self._told: set[str] = set()
-        self._events_seen: set[str] = set()
+        self._told = set()
+        self._events_seen = set()
         self._events_failed = False
         self._other_logs_at = float("-inf")
         self._skipped: str | None = None
@@ -293,114 +271,6 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
             return
         time.sleep(self.get_poll_interval())
 
-    def _tell_start(self, context: Context) -> None:
-        if self._once("starting"):
-            self._show_init_logs()
-            self._call_back("on_pod_starting", context, pod=self.seen)
-
-    def _follow(self) -> bool:
-        """Write the container's log for as long as it runs; False where that broke off."""
-        from airflow_resumable.operators._kubernetes_api import is_status
-
-        if "log refused" in self._told:
-            return False
-        followed = self.container_logs
-        if followed is not True and self.base_container_name not in _names(followed):
-            # Another container may outlive the main one, so it isn't followed.
-            if time.monotonic() - self._other_logs_at >= _OTHER_LOGS_EVERY:
-                self._other_logs_at = time.monotonic()
-                self._write_other_logs()
-            return False
-        try:
-            self.pod_manager.fetch_requested_container_logs(
-                pod=self.seen,
-                containers=self.base_container_name,
-                follow_logs=True,
-                container_name_log_prefix_enabled=self.container_name_log_prefix_enabled,
-                log_formatter=self.log_formatter,
-            )
-        except Exception as error:
-            name = self._name_of_seen()
-            if is_status(error, 403):
-                self._told.add("log refused")
-                self.log.warning("The log of pod %s is refused (%s); watching without it", name, error)
-            else:
-                self.log.warning("The log of pod %s broke off (%s); watching the pod on", name, error)
-            return False
-        self._told.add("log")
-        return True
-
-    def _write_other_logs(self) -> None:
-        others: Any = self.container_logs
-        if others is not True:
-            others = [name for name in _names(others) if name != self.base_container_name]
-            if not others:
-                return
-        elif len(self.seen.spec.containers) == 1:
-            return
-        try:
-            self.pod_manager.fetch_requested_container_logs(
-                pod=self.seen,
-                containers=[name for name in self._containers() if others is True or name in others],
-                follow_logs=False,
-                container_name_log_prefix_enabled=self.container_name_log_prefix_enabled,
-                log_formatter=self.log_formatter,
-            )
-        except Exception as error:
-            self.log.warning("Logs of pod %s can't be read: %s", self._name_of_seen(), error)
-
-    def _containers(self) -> list[str]:
-        sidecar = PodDefaults.SIDECAR_CONTAINER_NAME
-        names = [one.name for one in self.seen.spec.containers if one.name != sidecar]
-        return [name for name in names if name != self.base_container_name]
-
-    def _show_events(self) -> None:
-        if not self.log_events_on_startup or self._events_failed:
-            return
-        try:
-            for event in self.pod_manager.read_pod_events(self.seen).items:
-                if event.metadata.uid not in self._events_seen:
-                    self._events_seen.add(event.metadata.uid)
-                    self.log.info("The pod has an event: %s", event.message)
-        except Exception as error:
-            self._events_failed = True
-            self.log.warning("Events of pod %s are not read any more: %s", self._name_of_seen(), error)
-
-    def _show_init_logs(self) -> None:
-        if not self.init_container_logs:
-            return
-        try:
-            self.pod_manager.fetch_requested_init_container_logs(
-                pod=self.seen,
-                init_containers=self.init_container_logs,
-                follow_logs=True,
-                container_name_log_prefix_enabled=self.container_name_log_prefix_enabled,
-                log_formatter=self.log_formatter,
-            )
-        except Exception as error:
-            self.log.warning("Logs of init containers of pod %s: %s", self._name_of_seen(), error)
-
-    def _tell_end(self, context: Context) -> None:
-        """Write what the logs still hold and tell the callbacks, once an operator."""
-        if not self._once("end"):
-            return
-        if not self.deferrable and self.seen is not None and self._reader.ended(self.seen) is not None:
-            # It was faster than two looks.
-            self._tell_start(context)
-        if self.get_logs and self.seen is not None and self.seen.spec is not None:
-            if "log" not in self._told and self._reader.ended(self.seen) is not None:
-                self._write_whole_log()
-            self._write_other_logs()
-        self._call_back("on_pod_completion", context, pod=self.seen)
-        self._call_back("on_pod_teardown", context, pod=self.seen)
-
-    def _write_whole_log(self) -> None:
-        try:
-            self._write_logs(self.seen)
-        except Exception as error:
-            # An evicted pod has none: 400.
-            self.log.warning("The log of pod %s can't be read: %s", self._name_of_seen(), error)
-
     def _failure(self, said: str) -> Exception:
         ended = self._reader.ended(self.seen)
         told = ended.message if ended is not None else None
@@ -443,38 +313,6 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
             raise JobNotFound(f"the XCom sidecar of pod {self._name_of_seen()} has ended")
         return self._read_xcom(pod, "the pod's result can't be read")
 
-    def _read_xcom(self, pod: Any, why: str) -> Any:
-        from airflow_resumable.jobs.errors import JobNotFound
-        from airflow_resumable.operators._kubernetes_api import is_status, said_by_stream
-
-        try:
-            text = self.pod_manager.extract_xcom_json(pod)
-        except Exception as raised:
-            error = said_by_stream(raised)
-            # A result that is no JSON stays so; a connection may come back, and fresh credentials help.
-            may_help = self.is_transient_error(error) or is_status(error, 401)
-            if may_help and not isinstance(error, ValueError):
-                raise error from raised
-            attempt = self._resumable_attempt
-            if attempt is not None and attempt.record is not None and attempt.record.phase == "succeeded":
-                # An earlier try has read it: its clean-up has begun to take the pod away.
-                raise JobNotFound(f"{why}: {type(error).__name__}: {error}") from error
-            if attempt is not None:
-                # Left as it is, the sidecar would keep the pod running for ever.
-                attempt.record_failure(f"{state.FAILED}: {why}")
-            raise AirflowException(f"{why}: {type(error).__name__}: {error}") from error
-        return None if text.rstrip() == EMPTY_XCOM_RESULT else json.loads(text)
-
-    def _sidecar_runs(self, pod: Any) -> bool:
-        from airflow.providers.cncf.kubernetes.utils.container import container_is_running
-
-        return bool(container_is_running(pod, PodDefaults.SIDECAR_CONTAINER_NAME))
-
-    def _sidecar_is_yet_to_start(self, pod: Any) -> bool:
-        statuses = pod.status.container_statuses or ()
-        found = [one for one in statuses if one.name == PodDefaults.SIDECAR_CONTAINER_NAME]
-        return bool(found and found[0].state and found[0].state.waiting)
-
     def clean_up_job(self, external_id: JsonValue, observation: Observation, context: Context) -> None:
         """Do what the parent does with a pod that has ended: label, events, sidecars, `on_finish_action`."""
         from airflow_resumable.jobs.errors import JobNotFound
@@ -515,17 +353,6 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
             self.process_pod_deletion(pod)
         self._call_back("on_pod_cleanup", context, pod=pod)
 
-    def _end_sidecar(self, pod: Any) -> None:
-        try:
-            self.pod_manager.extract_xcom_kill(pod)
-        except Exception as error:
-            self.log.warning(
-                "The XCom sidecar of pod %s can't be ended (%s: %s); it runs until the pod is deleted",
-                self._name_of_seen(),
-                type(error).__name__,
-                error,
-            )
-
     def patch_already_checked(self, pod: Any, *, reraise: bool = True) -> None:
         """Label a pod that was dealt with as the parent does, but none that has taken its name."""
         body = {"metadata": {"uid": pod.metadata.uid, "labels": {self.POD_CHECKED_KEY: "True"}}}
@@ -539,15 +366,6 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
                 "Pod %s can't be labelled %s=True: %s", self._name_of_seen(), self.POD_CHECKED_KEY, error
             )
 
-    def _push_result_of_failure(self, pod: Any, context: Context) -> None:
-        try:
-            text = self.pod_manager.extract_xcom_json(pod)
-            value = None if text.rstrip() == EMPTY_XCOM_RESULT else json.loads(text)
-            self._push_xcom_with_fan_out(context["ti"], value)
-        except Exception as error:
-            name = self._name_of_seen()
-            self.log.warning("The XCom of the failed pod %s can't be read: %s", name, error)
-
     @property
     def _is_contested(self) -> bool:
         attempt = self._resumable_attempt
@@ -556,36 +374,13 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
     @cached_property
     def pod_manager(self) -> PodManager:
         """The parent's manager; what it deletes is the pod of this uid."""
-        delete = self._delete
-
-        class OfOneUid(PodManager):
-            def delete_pod(self, pod: Any) -> None:
-                from airflow_resumable.operators._kubernetes_api import is_status
-
-                try:
-                    delete(pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
-                except Exception as error:
-                    if not is_status(error, 404, 409):
-                        raise
-
-        return OfOneUid(kube_client=self.client, callbacks=self.callbacks)
+        return manager_of_uids(self.client, self.callbacks, lambda pod: self._delete(*self._named(pod)))
 
     # --- small things ---
 
     @staticmethod
     def _named(pod: Any) -> tuple[str, str, str]:
         return pod.metadata.name, pod.metadata.namespace, pod.metadata.uid
-
-    def _name_of_seen(self) -> str:
-        return str(self.seen.metadata.name) if self.seen is not None else "?"
-
-    def _call_back(self, what: str, context: Context, **about: Any) -> None:
-        from airflow.providers.cncf.kubernetes.callbacks import ExecutionMode
-
-        for callback in self.callbacks:
-            getattr(callback, what)(
-                client=self.client, mode=ExecutionMode.SYNC, context=context, operator=self, **about
-            )
 
     def get_watch_arguments(self, context: Context) -> Mapping[str, Any]:
         """Return what tells the triggerer where the pod is, and when it has ended."""
@@ -594,7 +389,3 @@ class ResumableKubernetesPodOperator(KubernetesAdapter, KubernetesPodOperator):
         if isinstance(codes, list | tuple | set | frozenset | range):
             more["skip_on_exit_code"] = list(codes)
         return {**super().get_watch_arguments(context), **more}
-
-
-def _names(logs: Any) -> Sequence[str]:
-    return [logs] if isinstance(logs, str) else list(logs or ())
