@@ -256,6 +256,37 @@ def test_serverless_list_has_pages_of_fifty(serverless: Service) -> None:
     assert {run["id"] for page in pages for run in page["jobRuns"]} == runs
 
 
+def test_jobs_of_an_owner_are_let_go(aws: AwsService, service: Service) -> None:
+    """Those that wait for the test succeed, those to come too; a job's own words are kept."""
+    first = service.start("token-1")
+    [owner] = service.parent.values()
+    assert service.state(first) == "RUNNING"
+    aws.let_go(owner)
+    assert service.state(first) in ("SUCCESS", "COMPLETED")
+    assert service.state(service.start("token-2")) in ("SUCCESS", "COMPLETED")
+    assert service.state(service.start("token-3", "exit", "1")) == "FAILED"
+
+
+def test_serverless_run_has_a_dashboard(aws: AwsService, serverless: Service) -> None:
+    """A new address each time, and none of an unknown run."""
+    run = serverless.start("token-1")
+    get = serverless.client.get_dashboard_for_job_run
+    first, second = (get(**serverless.parent, jobRunId=run)["url"] for _ in range(2))
+    assert first.startswith("https://")
+    assert first != second
+    assert refusal(lambda: get(**serverless.parent, jobRunId="0nobody"))[0] == "ResourceNotFoundException"
+
+
+def test_serverless_application_can_be_in_any_state(aws: AwsService, serverless: Service) -> None:
+    """One that starts, stops, or is terminated and takes no run."""
+    [application] = serverless.parent.values()
+    aws.become(application, "STARTING")
+    assert serverless.client.get_application(applicationId=application)["application"]["state"] == "STARTING"
+    aws.become(application, "TERMINATED")
+    assert refusal(lambda: serverless.start("token-1"))[0] == "ValidationException"
+    assert aws.started() == []
+
+
 def test_run_can_be_in_a_state_that_no_document_knows(aws: AwsService, service: Service) -> None:
     """For operators that must not take the unknown for an end."""
     run = service.start("token-1")

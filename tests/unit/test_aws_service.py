@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import boto3  # type: ignore[import-untyped]
 import psutil
 import pytest
 from botocore.exceptions import (  # type: ignore[import-untyped]
@@ -130,6 +131,21 @@ def test_token_expires_every_third_call(aws: AwsService) -> None:
             codes.append(error.response["Error"]["Code"])
     assert codes == ["ok", "ok", "ExpiredTokenException"] * 2 + ["ok"]
     assert expired.hits == 2
+
+
+def test_expired_key_stays_so_until_there_is_another(
+    aws: AwsService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that keeps its credentials is refused for ever, one with new ones is not."""
+    cluster, emr = aws.cluster(), aws.client("emr", own=False)
+    aws.fail("expired_token", "*", times=0, access_key="testing")
+    for _ in range(2):
+        with pytest.raises(ClientError, match="ExpiredTokenException"):
+            emr.describe_cluster(ClusterId=cluster)
+    for name, value in {**aws.environment(), "AWS_ACCESS_KEY_ID": "renewed"}.items():
+        monkeypatch.setenv(name, value)
+    renewed = boto3.session.Session().client("emr")
+    assert renewed.describe_cluster(ClusterId=cluster)["Cluster"]["Id"] == cluster
 
 
 def test_fault_chooses_its_request_by_parameters(aws: AwsService) -> None:

@@ -239,6 +239,20 @@ def test_cluster_takes_256_active_steps(aws: AwsService, emr: Any) -> None:
     assert len(add(emr, cluster, step("more"))) == 1
 
 
+def test_list_leaves_out_all_but_the_newest_thousand(aws: AwsService, emr: Any) -> None:
+    """An older step can only be asked for by its id."""
+    cluster = aws.cluster()
+    aws.let_go(cluster)
+    quick = [step(str(n), ["exit", "0"]) for n in range(250)]
+    ids = [step_id for _ in range(4) for step_id in add(emr, cluster, *quick)] + add(
+        emr, cluster, step("last")
+    )
+    pages = emr.get_paginator("list_steps").paginate(ClusterId=cluster)
+    assert [one["Id"] for part in pages for one in part["Steps"]] == ids[:0:-1]
+    assert emr.describe_step(ClusterId=cluster, StepId=ids[0])["Step"]["Name"] == "0"
+    assert emr.list_steps(ClusterId=cluster, StepIds=ids[:1])["Steps"][0]["Id"] == ids[0]
+
+
 def test_each_start_state_is_shown_when_asked_for(aws: AwsService, emr: Any) -> None:
     """With a pace a step is PENDING in that many replies before it runs."""
     aws.pace(startup_looks=2)

@@ -59,13 +59,19 @@ REPLIES: dict[str, Fault] = {
 }
 
 
-def action(name: str, service: str | None = None, parameters: Mapping[str, Any] | None = None) -> Match:
+def action(
+    name: str,
+    service: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    access_key: str | None = None,
+) -> Match:
     """Choose the requests of one action.
 
     Args:
         name: Like ``StartJobRun``; ``*`` for every action.
         service: The boto3 client's name; None for whichever has the action.
         parameters: What the request must say.
+        access_key: The access key that must have signed it.
     """
 
     def is_meant(request: HttpRequest) -> bool:
@@ -74,6 +80,7 @@ def action(name: str, service: str | None = None, parameters: Mapping[str, Any] 
             call is not None
             and name in ("*", call.action)
             and service in (None, call.service)
+            and (not access_key or f"Credential={access_key}/" in request.headers.get("authorization", ""))
             and all(call.parameters.get(key) == value for key, value in (parameters or {}).items())
         )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 from airflow_resumable.testing.aws import clock
 from airflow_resumable.testing.aws.errors import AwsError
@@ -74,18 +75,30 @@ class Runs:
         Raises:
             AwsError: Unknown (ResourceNotFoundException; EKS documents ValidationException for all) or ended.
         """
-        serverless = self.service == "emr-serverless"
-        job_id = str(call.parameters["jobRunId" if serverless else "id"])
-        parent = "applicationId" if serverless else "virtualClusterId"
-        job = self.jobs.get(job_id)
-        record: Any = job.record if job else None
-        owner = record and (record.application_id if serverless else record.virtual_cluster_id)
-        if job is None or owner != call.parameters[parent]:
-            if serverless:
-                raise AwsError("ResourceNotFoundException", f"Job run {job_id} doesn't exist.", 404)
-            raise AwsError("ResourceNotFoundException", f"Job run {job_id} doesn't exist.")
+        job_id, job = self._known(call)
         if job.ended or job.state == self._lifecycle.stopping:
             raise AwsError("ValidationException", f"Job run {job_id} is not in a cancellable state")
         job.cancel()
         self.date(job)
-        return {parent: owner, "jobRunId" if serverless else "id": job_id}
+        return {name: call.parameters[name] for name in self._names}
+
+    def dashboard(self, call: Call) -> dict[str, Any]:
+        """Answer GetDashboardForJobRun, which moto doesn't know: a new URL each time."""
+        job_id, _ = self._known(call)
+        return {"url": f"https://p-{job_id}.emrappui-prod.example/shs/?authToken={uuid4().hex}"}
+
+    @property
+    def _names(self) -> tuple[str, str]:
+        serverless = self.service == "emr-serverless"
+        return ("applicationId", "jobRunId") if serverless else ("virtualClusterId", "id")
+
+    def _known(self, call: Call) -> tuple[str, clock.Job]:
+        owner_id, job_id = (str(call.parameters[name]) for name in self._names)
+        job = self.jobs.get(job_id)
+        record: Any = job.record if job else None
+        serverless = self.service == "emr-serverless"
+        owner = record and (record.application_id if serverless else record.virtual_cluster_id)
+        if job is None or owner != owner_id:
+            status = 404 if serverless else 400
+            raise AwsError("ResourceNotFoundException", f"Job run {job_id} doesn't exist.", status)
+        return job_id, job

@@ -113,7 +113,8 @@ class Layer:
                 return 200, headers, json.dumps(own).encode(), []
         except AwsError as error:
             return error.status, list(error.headers.items()), error.body.encode(), []
-        status, headers, reply = self._pass_on(environ)
+        with self.steps.newest(_emr(), call):
+            status, headers, reply = self._pass_on(environ)
         created = self._adopt()
         if status < 400:
             if (call.service, call.action) in ACTIONS:
@@ -129,6 +130,8 @@ class Layer:
             return self.tokens.first_reply(call)
         if call.action == "CancelJobRun":
             return (self.serverless if call.service == "emr-serverless" else self.containers).cancel(call)
+        if call.action == "GetDashboardForJobRun":
+            return self.serverless.dashboard(call)
         if call.service != "emr":
             return None
         if call.action == "AddJobFlowSteps":
@@ -206,10 +209,9 @@ class Layer:
         return {**self.steps.jobs, **self.serverless.jobs, **self.containers.jobs}
 
     def _owner(self, job_id: str) -> str | None:
-        for cluster in _emr().clusters.values():
-            if any(step.id == job_id for step in cluster.steps):
-                return str(cluster.id)
-        record: Any = self._all()[job_id].record
+        if job_id in self.steps.clusters:
+            return self.steps.clusters[job_id]
+        record: Any = (self.serverless.jobs.get(job_id) or self.containers.jobs[job_id]).record
         return getattr(record, "application_id", None) or getattr(record, "virtual_cluster_id", None)
 
     def _control(self, wish: dict[str, Any], start_response: _START) -> Iterable[bytes]:
@@ -249,6 +251,10 @@ class Layer:
         return None
 
     def _move(self, what: str, wish: dict[str, Any]) -> str:
+        application = _serverless().applications.get(wish["id"])
+        if application is not None and what == "become":
+            application.state = wish["state"]
+            return str(application.state)
         job = self._all()[wish["id"]]
         cycle = job.lifecycle
         match what:

@@ -302,7 +302,7 @@ class AwsService:
         return str(self._wish("advance", id=job_id))
 
     def become(self, job_id: str, state: str) -> None:
-        """Put a job into any state, one that no document knows for instance."""
+        """Put a job, or a Serverless application, into any state, one that no document knows for instance."""
         self._wish("become", id=job_id, state=state)
 
     def state(self, job_id: str) -> str:
@@ -381,6 +381,7 @@ class AwsService:
         after: int = 0,
         every: int | None = None,
         seconds: float = 0.0,
+        access_key: str | None = None,
         **parameters: Any,
     ) -> Spoiling:
         """Spoil the next requests of an action; botocore's own repetitions count.
@@ -395,13 +396,14 @@ class AwsService:
             after: Let so many through first.
             every: Spoil each so-many-th only.
             seconds: For ``slow``.
+            access_key: Only requests signed with it: an expired one stays so until the client has another.
             parameters: What the request must say, by boto3's names.
 
         Returns:
             Says how many were met.
         """
         found: Any = faults.REPLIES.get(fault, fault) if isinstance(fault, str) else fault
-        match = faults.action(action, service, parameters)
+        match = faults.action(action, service, parameters, access_key)
         return self.proxy.fail(found, match, times=times, after=after, every=every, seconds=seconds)
 
     def gate(

@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow_resumable.testing.aws import clock
@@ -15,12 +16,15 @@ if TYPE_CHECKING:
     from moto.emr.models import Cluster, ElasticMapReduceBackend
 
 MOST_ACTIVE = 256
-"""Steps of a cluster that are pending, running or being cancelled: "A maximum of 256 steps are allowed"
-(AddJobFlowSteps), since release 4 read as active ones
-(https://docs.aws.amazon.com/emr/latest/ManagementGuide/emr-work-with-steps.html)."""
+"""Steps of a cluster that are pending, running or being cancelled: "only 256 steps can be RUNNING or PENDING
+at any given time" (https://docs.aws.amazon.com/emr/latest/ManagementGuide/emr-work-with-steps.html); the
+refusal's text was seen in https://github.com/gchq/sleeper/pull/4607."""
 
 MOST_NAMED = 10
 """"You can specify a maximum of 10 stepIDs" (ListSteps)."""
+
+MOST_LISTED = 1000
+"""Older steps of a cluster are accepted but not listed, as seen in https://github.com/Yelp/mrjob/issues/1462."""
 
 _OPEN = ("STARTING", "BOOTSTRAPPING", "RUNNING", "WAITING")
 _CANNOT_MODIFY = "A job flow that is shutting down, terminated, or finished may not be modified."
@@ -31,10 +35,15 @@ class Steps:
 
     Args:
         pace: How fast they pass through their states.
+
+    Attributes:
+        jobs: Every step, by its id.
+        clusters: The id of each step's cluster.
     """
 
     def __init__(self, pace: clock.Pace) -> None:
         self.jobs: dict[str, clock.Job] = {}
+        self.clusters: dict[str, str] = {}
         self._pace = pace
         self._refused: dict[str, str] = {}
 
@@ -50,6 +59,7 @@ class Steps:
                     seconds, good = clock.own_words(step.args)
                     job = clock.Job(step, clock.STEP, seconds, good, held=self._pace.held)
                     self.jobs[step.id] = job
+                    self.clusters[step.id] = cluster.id
                     job.begin()
                     new.append(step.id)
         return new
@@ -76,10 +86,14 @@ class Steps:
         if cluster.state not in _OPEN:
             return
         jobs = [self.jobs[step.id] for step in cluster.steps]
+        alive = (clock.STEP.running, clock.STEP.stopping)
+        busy = sum(job.state in alive for job in jobs)
         for step, job in zip(cluster.steps, jobs, strict=True):
-            busy = sum(other.state in (clock.STEP.running, clock.STEP.stopping) for other in jobs)
+            if job.ended:
+                continue
             before = job.state
             job.tick(self._pace, step.id in looked, busy < (cluster.step_concurrency_level or 1))
+            busy += (job.state in alive) - (before in alive)
             self.date(job)
             if before != job.state == clock.STEP.failed:
                 self.after_failure(cluster, step.id)
@@ -170,6 +184,20 @@ class Steps:
         for step_id in named:
             if step_id not in known and call.action != "ListSteps":
                 raise AwsError("InvalidRequestException", f"Step id '{step_id}' is not valid")
+
+    @contextmanager
+    def newest(self, backend: ElasticMapReduceBackend, call: Call) -> Iterator[None]:
+        """Keep all but the newest `MOST_LISTED` steps from moto while it answers a ListSteps."""
+        cluster = backend.clusters.get(str(call.parameters.get("ClusterId")))
+        if call.action != "ListSteps" or call.parameters.get("StepIds") or cluster is None:
+            yield
+            return
+        steps = cluster.steps
+        cluster.steps = steps[-MOST_LISTED:]
+        try:
+            yield
+        finally:
+            cluster.steps = steps
 
     def refuse_cancel(self, step_id: str, reason: str) -> None:
         """Answer the next cancel of a step FAILED."""
