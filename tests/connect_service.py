@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from typing import Any
 
@@ -65,3 +66,36 @@ class ConnectService(ServiceUnderTest):
     def fail(self, call: Any, fault: Any, times: int) -> None:
         """Have the gateway break requests."""
         self.proxy.fail(_CALLS[call], fault, times)
+
+
+class Pause:
+    """Holds one request, or one answer, at the gateway; given to it as `asked` or as `held`.
+
+    Args:
+        method: The request's.
+        number: Which one, counted from 1.
+    """
+
+    def __init__(self, method: str, number: int = 1) -> None:
+        self._method, self._number = method, number
+        self._at, self._over = threading.Event(), threading.Event()
+
+    def __call__(self, method: str) -> None:
+        """Wait, if it is the one."""
+        if method == self._method:
+            self._number -= 1
+            if self._number == 0:
+                self._at.set()
+                self._over.wait(60.0)
+
+    def wait(self) -> None:
+        """Wait until it has come.
+
+        Raises:
+            AssertionError: It didn't within a minute.
+        """
+        assert self._at.wait(60.0), f"{self._method} was not asked so often"
+
+    def end(self) -> None:
+        """Let it go on."""
+        self._over.set()

@@ -6,65 +6,128 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from airflow_resumable.operators import _connect_errors as errors
+from airflow_resumable.operators._connect_errors import grpc
+from airflow_resumable.operators._connect_plan import of_sql
 from airflow_resumable.testing.connect_gate import asking
 from airflow_resumable.testing.connect_proxy import ConnectProxy
 from airflow_resumable.testing.spark_connect import SparkConnectServer
-from tests.connect_attempts import SUCCEEDS, USER, ConnectTask, connection
-from tests.connect_service import ConnectService
+from airflow_resumable.testing.task_tries import TaskTries
+from tests.connect_attempts import SUCCEEDS, USER, ConnectAttempt, ConnectTask, connection, operator
+from tests.connect_service import ConnectService, Pause
 from tests.spark_attempts import until
+
+TOUCHES = {"Interrupt", "ReleaseExecute", "ReleaseSession"}
+"""The requests that an operation doesn't outlive unchanged."""
+MANY = "SELECT id, repeat('x', 10) AS x FROM range(0, 200, 1, 1)"
+FEW_PER_BATCH = {"spark.sql.execution.arrow.maxRecordsPerBatch": "5"}
 
 
 @pytest.fixture
-def task(connect: ConnectService, connect_server: SparkConnectServer, tmp_path: Path) -> ConnectTask:
-    """A task whose statement waits at the gate, and whose attempts talk to the server itself."""
-    return ConnectTask(connection(connect_server.port), tmp_path / "store", connect.gate.closed)
+def table(connect: ConnectService) -> str:
+    """An empty table of one number."""
+    name = f"t{uuid.uuid4().hex}"
+    TaskTries().run(operator(f"CREATE TABLE {name} (n BIGINT) USING parquet"))
+    return name
 
 
-@pytest.mark.parametrize("point", ["after_accept", "mid_poll"])
-def test_a_killed_worker_is_followed_by_one_that_reattaches(
-    connect: ConnectService, task: ConnectTask, point: str
+def _die(attempt: ConnectAttempt, death: str) -> None:
+    if death == "SIGTERM":
+        assert attempt.stop() == "JobKept"
+    else:
+        attempt.kill()
+
+
+@pytest.mark.parametrize("death", ["SIGKILL", "SIGTERM"])
+@pytest.mark.parametrize("answer", [("ExecutePlan", 1), ("GetStatus", 3)], ids=["in submit", "in mid-poll"])
+def test_a_statement_outlives_its_worker(
+    connect: ConnectService,
+    connect_proxy: ConnectProxy,
+    tmp_path: Path,
+    table: str,
+    answer: tuple[str, int],
+    death: str,
 ) -> None:
-    """SIGKILL before the id is on record, and in mid query: one Spark job, and its rows are returned."""
-    attempt = task.start(at=point)
-    attempt.wait_at_point()
-    attempt.kill()
-    (running,) = connect.jobs()
+    """The worker dies while it waits for an answer: one operation, not touched, and its row is there once."""
+    before, pause = connect.operations, Pause(*answer)
+    task = ConnectTask(
+        connection(connect_proxy.port), tmp_path / "store", f"INSERT INTO {table} {connect.gate.closed}"
+    )
+    connect_proxy.held, connect_proxy.requests = pause, Counter()
+    attempt = task.start()
+    pause.wait()
+    _die(attempt, death)
+    pause.end()
+    assert not TOUCHES & set(connect_proxy.requests)
+    (operation,) = connect.operations[len(before) :]
+    with asking(connect.server.port, USER) as client:
+        assert client.state(operation) == "RUNNING"
     connect.release()
 
-    assert task.run(2) == [{"n": 2000}]
-    assert [job.external_id for job in connect.jobs()] == [running.external_id]
-    assert (task.record["phase"], task.record["generation"]) == ("succeeded", 1)
+    assert task.run(2) == []
+    assert connect.operations[len(before) :] == [operation] == [task.record["external_id"]]
+    assert task.record["generation"] == 1
+    assert TaskTries().run(operator(f"SELECT count(*) AS n FROM {table}")) == [{"n": 1}]
 
 
-def test_an_evicted_worker_leaves_the_operation_alone(
-    connect: ConnectService, connect_server: SparkConnectServer, connect_proxy: ConnectProxy, tmp_path: Path
+@pytest.mark.parametrize("death", ["SIGKILL", "SIGTERM"])
+def test_a_result_that_was_half_read_is_read_by_the_next_try(
+    connect: ConnectService, connect_proxy: ConnectProxy, tmp_path: Path, death: str
 ) -> None:
-    """SIGTERM: no interrupt, no release, the process is gone at once, and the statement runs on."""
-    task = ConnectTask(connection(connect_proxy.port), tmp_path / "store", connect.gate.closed)
-    attempt = task.start(at="mid_poll")
-    attempt.wait_at_point()
+    """It is sent in 40 parts, of which the worker has got two; the next one has all of them."""
+    task = ConnectTask(
+        connection(connect_proxy.port), tmp_path / "store", MANY, arguments={"conf": FEW_PER_BATCH}
+    )
+    pause = connect_proxy.held = Pause("ReattachExecute", 4)
+    attempt = task.start()
+    pause.wait()
+    _die(attempt, death)
+    pause.end()
+    assert not TOUCHES & set(connect_proxy.requests)
 
-    assert attempt.stop() == "JobKept"
-    assert [job.live for job in connect.jobs()] == [True]
-    assert not {"Interrupt", "ReleaseExecute", "ReleaseSession"} & set(connect_proxy.requests)
+    assert [row["id"] for row in task.run(2)] == list(range(200))
+    assert connect.operations == [task.record["external_id"]]
+    assert task.record["generation"] == 1
+
+
+def test_a_request_that_arrives_after_its_worker_has_died_starts_nothing(
+    connect: ConnectService, connect_proxy: ConnectProxy, tmp_path: Path, table: str
+) -> None:
+    """The next try has started the operation by then, under the same id."""
+    task = ConnectTask(connection(connect_proxy.port), tmp_path / "store", f"INSERT INTO {table} VALUES (1)")
+    before = connect.operations
+    pause = connect_proxy.asked = Pause("ExecutePlan")
+    attempt = task.start()
+    pause.wait()
+    attempt.kill()
+    assert connect.operations == before
+    assert task.run(2) == []
+
+    with grpc.insecure_channel(f"127.0.0.1:{connect.server.port}") as channel:
+        late = channel.unary_stream("/spark.connect.SparkConnectService/ExecutePlan")(connect_proxy.plans[0])
+        with pytest.raises(grpc.RpcError) as refused:
+            list(late)
+    pause.end()
+    assert errors.error_class(refused.value) in errors.TAKEN
+    assert connect.operations[len(before) :] == [task.record["external_id"]]
+    assert TaskTries().run(operator(f"SELECT count(*) AS n FROM {table}")) == [{"n": 1}]
 
 
 def test_two_attempts_at_once_run_one_operation(
     connect: ConnectService, connect_server: SparkConnectServer
 ) -> None:
     """Both send the same token at the same moment; the server has one operation."""
-    from airflow_resumable.operators import _connect_plan
-
     operation, both, started = str(uuid.uuid4()), threading.Barrier(2), []
 
     def run() -> None:
         with asking(connect_server.port, USER) as client:
             both.wait()
-            started.append(client.start(operation, _connect_plan.of_sql(SUCCEEDS, 1), {}))
+            started.append(client.start(operation, of_sql(SUCCEEDS, 1), {}))
 
     threads = [threading.Thread(target=run) for _ in range(2)]
     for thread in threads:

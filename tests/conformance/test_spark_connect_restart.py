@@ -14,10 +14,12 @@ import pytest
 from airflow_resumable.jobs.errors import JobMissing
 from airflow_resumable.operators.spark_connect import ResumableSparkConnectOperator
 from airflow_resumable.testing.connect_gate import Gate
+from airflow_resumable.testing.connect_proxy import ConnectProxy
 from airflow_resumable.testing.spark_connect import SparkConnectServer
 from airflow_resumable.testing.task_tries import TaskTries
 from tests import systems
-from tests.connect_attempts import CONNECTION, SUCCEEDS, USER, connection, operator
+from tests.connect_attempts import CONNECTION, SUCCEEDS, USER, ConnectTask, connection, operator
+from tests.connect_service import Pause
 from tests.spark_attempts import until
 
 pytestmark = pytest.mark.slow
@@ -50,6 +52,46 @@ def test_a_restarted_server_has_lost_the_operation(own: SparkConnectServer, trie
     with pytest.raises(JobMissing):
         tries.run(operator(gate.closed))
     assert own.jobs() == []
+
+
+def test_a_server_that_is_restarted_under_a_worker_fails_its_try(
+    own: SparkConnectServer, tmp_path: Path
+) -> None:
+    """The worker outlives the outage, is told that the operation is gone, and starts no other one."""
+    with ConnectProxy(own.port) as proxy:
+        pause = proxy.held = Pause("GetStatus", 3)
+        task = ConnectTask(connection(proxy.port), tmp_path / "store", Gate(own.port).closed)
+        attempt = task.start()
+        pause.wait()
+        own.kill()
+        own.start()
+        pause.end()
+        assert attempt.end(120.0) == "JobMissing"
+        with pytest.raises(JobMissing):
+            task.run(2)
+    assert own.operations(USER) == [task.record["external_id"]]
+
+
+def test_a_server_that_is_restarted_in_a_submit_is_asked_again(
+    own: SparkConnectServer, tmp_path: Path
+) -> None:
+    """It took the operation along when it ended, and its answer never came: the new one starts it anew."""
+    gate = Gate(own.port)
+    with ConnectProxy(own.port) as proxy:
+        proxy.fail(("ExecutePlan",), "lost_reply", 1)
+        # The first asks before the submit, the second whether it has arrived.
+        pause = proxy.asked = Pause("GetStatus", 2)
+        task = ConnectTask(connection(proxy.port), tmp_path / "store", gate.closed)
+        attempt = task.start()
+        pause.wait()
+        own.kill()
+        own.start()
+        pause.end()
+        until(lambda: len(own.operations(USER)) == 2)
+        gate.open()
+        assert attempt.end(120.0) == "returned"
+    assert own.operations(USER) == [task.record["external_id"]] * 2
+    assert task.record["generation"] == 1
 
 
 @pytest.mark.parametrize("own", [_IMPATIENT], indirect=True)

@@ -38,13 +38,15 @@ class ConnectProxy:
         requests: How many requests came, by method.
         broken: When requests were broken, seconds since the epoch.
         plans: The bytes of every request that starts an operation.
-        held: Gets the method and the request's bytes before the answer is passed back; may wait.
+        asked: Gets the method before the request is passed on; may wait.
+        held: Gets the method before an answer is passed back, each one of a stream; may wait.
     """
 
     def __init__(self, port: int) -> None:
         self.requests: Counter[str] = Counter()
         self.broken: list[float] = []
         self.plans: list[bytes] = []
+        self.asked: Callable[[str], None] = lambda method: None
         self.held: Callable[[str], None] = lambda method: None
         self._faults: list[tuple[tuple[str, ...], Fault, int]] = []
         self._lock = threading.Lock()
@@ -93,6 +95,7 @@ class ConnectProxy:
         fault = self._fault(method)
         if fault not in (None, "lost_reply"):
             context.abort(_STATUS[fault], f"{fault}, by the test")
+        self.asked(method)
         try:
             answer = self._upstream.unary_unary(path)(request, timeout=_limit(context))
         except grpc.RpcError as error:
@@ -111,6 +114,7 @@ class ConnectProxy:
         fault = self._fault(method)
         if fault not in (None, "lost_reply"):
             context.abort(_STATUS[fault], f"{fault}, by the test")
+        self.asked(method)
         call = self._upstream.unary_stream(path)(request, timeout=_limit(context))
         context.add_callback(call.cancel)
         try:
