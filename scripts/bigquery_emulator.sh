@@ -50,7 +50,7 @@ fi
 
 # A name on PATH proves nothing: a version manager's shim may be there for a Python that isn't.
 python=
-for candidate in ${PYTHON:-} python3.13 python3.14 python3 "$HOME"/.pyenv/versions/3.1[345].*/bin/python; do
+for candidate in ${PYTHON:-} python3.13 python3.14 python3 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[345].*/bin/python; do
 	if "$candidate" -c 'import ensurepip, sys; sys.exit(not (3, 13) <= sys.version_info < (3, 16))' 2>/dev/null; then
 		python=$candidate
 		break
