@@ -3,7 +3,7 @@
 """Two jobs of BigQuery: each is started once, whatever dies, and watched to its end.
 
 It needs ``apache-airflow-providers-google`` and a connection with the name ``google_cloud_default``, whose
-user may create jobs in its project (``bigquery.jobs.create``). The queries read no table, so they cost nothing.
+user may create jobs in its project (``bigquery.jobs.create``). The queries read no table, so they are free.
 
 What happens when the worker is killed: the job runs on in BigQuery, under an id that was put on record before
 it was started. The next try finds it by that id and goes on watching; nothing is started again, also when the

@@ -66,6 +66,13 @@ def is_transient(error: BaseException) -> bool | None:
     return None
 
 
+def is_of_credentials(error: BaseException) -> bool:
+    """Say whether Google gave no token for the keys that the connection has."""
+    from google.auth.exceptions import RefreshError
+
+    return isinstance(error, RefreshError)
+
+
 def place_of(error: BaseException) -> Place | None:
     """Return where the job is that an answer 409 names, None where it names none."""
     from airflow_resumable.operators._bigquery_jobs import Place

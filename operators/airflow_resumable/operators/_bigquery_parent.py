@@ -16,7 +16,7 @@ OPERATOR = (
 )
 HOOK = ("generate_job_id", "get_run_after_or_logical_date")
 LINK = ("_format_link", "key")
-CLIENT = ("_get_query_results",)
+CLIENT = ("_get_query_results", "_http")
 
 check = Provider("apache-airflow-providers-google", ("22.8.0",), "ResumableBigQueryInsertJobOperator").check
 check_client = Provider("google-cloud-bigquery", ("3.47.0",), "ResumableBigQueryInsertJobOperator").check

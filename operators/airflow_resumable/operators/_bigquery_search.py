@@ -1,0 +1,79 @@
+# SPDX-FileCopyrightText: 2026 The airflow-resumable authors
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs that may be a task's, found by the ids that they must have: BigQuery lists by no name or label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from airflow_resumable.jobs.adapter import FoundJob
+from airflow_resumable.jobs.errors import JobNotFound
+from airflow_resumable.jobs.token import TokenMint, family_of
+from airflow_resumable.operators._bigquery_conflict import token_on
+from airflow_resumable.operators._bigquery_jobs import Place, status_of
+
+if TYPE_CHECKING:
+    from airflow_resumable.operators._bigquery_jobs import JobClient
+    from airflow_resumable.operators._bigquery_plan import Plan
+
+GENERATIONS = 64
+"""Generations of one sequence of tries that are looked for, at most."""
+
+
+class Search:
+    """Looks jobs up.
+
+    Args:
+        client: For the requests.
+        plan: The jobs' name.
+        place: Where they are looked for.
+    """
+
+    def __init__(self, client: JobClient, plan: Plan, place: Place) -> None:
+        self._client = client
+        self._plan = plan
+        self._place = place
+
+    def by_token(self, token: str) -> list[FoundJob]:
+        """Return the job whose id ends with the token, or that carries it in its label."""
+        found = self._look_up(self._plan.named(token), token)
+        if found is None and self._plan.exact:
+            first = self._look_up(self._plan.prefix)
+            found = first if first is not None and first.token == token else None
+        return [] if found is None else [found]
+
+    def by_family(self, mint: TokenMint, numbers: Iterable[int]) -> list[FoundJob]:
+        """Return the jobs of all generations, two requests and one for each job for each of `numbers`.
+
+        Args:
+            mint: The task's.
+            numbers: The `max_tries` that the task instance may have had, in order: a clear makes it larger.
+        """
+        found = list(self._generations(mint, numbers))
+        if self._plan.exact:
+            first = self._look_up(self._plan.prefix)
+            if first is not None and first.token is not None and family_of(first.token) == mint.family:
+                found.append(first)
+        return found
+
+    def _generations(self, mint: TokenMint, numbers: Iterable[int]) -> Iterator[FoundJob]:
+        following = 1
+        for number in numbers:
+            # After a clear the count goes on, or begins anew where the clear has discarded the record.
+            for start in sorted({1, following}):
+                for generation in range(start, start + GENERATIONS):
+                    token = mint.token(number, generation)
+                    job = self._look_up(self._plan.named(token), token)
+                    if job is None:
+                        break
+                    yield job
+                    following = max(following, generation + 1)
+
+    def _look_up(self, job_id: str, token: str | None = None) -> FoundJob | None:
+        try:
+            job = self._client.get(job_id, self._place)
+        except JobNotFound:
+            return None
+        location = Place.of_job(job).recorded
+        return FoundJob(job_id, status_of(job), token=token or token_on(job), location=location)
