@@ -19,6 +19,8 @@ from airflow_resumable.testing.task_tries import TaskTries
 from tests.kubernetes_service import KubernetesService, until
 
 PATIENCE = 60.0
+PARENTS = {"get_logs": True, "log_events_on_startup": True, "on_finish_action": "delete_pod"}
+"""Defaults of the provider's operator that `pod_arguments` has otherwise."""
 RESULT = "mkdir -p /airflow/xcom; echo '{\"rows\": 7}' > /airflow/xcom/return.json"
 
 
@@ -65,6 +67,18 @@ def make_pod(
 def stock_pod(service: KubernetesService, outcome: str = "succeeds", **more: Any) -> KubernetesPodOperator:
     """Make the provider's operator."""
     return KubernetesPodOperator(**pod_arguments(service, outcome, **more))
+
+
+def ours(
+    service: KubernetesService, cmds: list[str], user: str = "admin", **more: Any
+) -> ResumableKubernetesPodOperator:
+    """Make an operator of ours that runs a command, as a Dag would."""
+    return make_pod(service, user=user, **{"cmds": cmds, **PARENTS, **more})
+
+
+def stock(service: KubernetesService, cmds: list[str], **more: Any) -> KubernetesPodOperator:
+    """Make the provider's operator that runs a command, as a Dag would."""
+    return stock_pod(service, **{"cmds": cmds, **PARENTS, **more})
 
 
 def await_that(holds: Callable[[], Any], what: str) -> Any:
