@@ -50,6 +50,7 @@ def is_transient(error: BaseException) -> bool | None:
     """Say whether asking again may help; None where neither reason nor kind of the error tells."""
     from google.api_core.exceptions import RetryError
     from google.auth import exceptions as auth
+    from requests.exceptions import ChunkedEncodingError
 
     if isinstance(error, RetryError):
         # Google's own client has asked again and again; it does so for nothing else.
@@ -59,7 +60,7 @@ def is_transient(error: BaseException) -> bool | None:
         return False
     if reason in TRANSIENT:
         return True
-    if isinstance(error, auth.TransportError):
+    if isinstance(error, auth.TransportError | ChunkedEncodingError):
         return True
     if isinstance(error, auth.GoogleAuthError):
         return bool(getattr(error, "retryable", False))
