@@ -383,12 +383,14 @@ class HttpFaultProxy:
                 await _copy(from_server, writer)
                 upward.cancel()
                 return
+            if rule.fault == "lost_reply":
+                # The first bytes say that the request has been served; a stream has no last ones.
+                await from_server.read(_CHUNK)
+                _reset(writer)
+                return
             answer = await from_server.read(-1)
             if rule.held is not None:
                 await rule.held._stay()
-            elif rule.fault == "lost_reply":
-                _reset(writer)
-                return
             elif rule.fault == "truncated":
                 head, _, body = answer.partition(b"\r\n\r\n")
                 answer = head + b"\r\n\r\n" + body[: len(body) // 2]
