@@ -93,6 +93,9 @@ def test_failed_step_lets_the_next_run_by_continue(aws: AwsService, emr: Any) ->
     assert states(emr, cluster) == ["FAILED", "RUNNING"]
     status = emr.describe_step(ClusterId=cluster, StepId=first)["Step"]["Status"]
     assert status["StateChangeReason"]["Message"] == "exit code 1"
+    assert status["FailureDetails"] == {"Reason": "Unknown Error.", "Message": "exit code 1"}
+    shown = emr.list_steps(ClusterId=cluster)["Steps"]
+    assert [one["Status"].get("FailureDetails", {}).get("Message") for one in shown] == [None, "exit code 1"]
 
 
 def test_cancel_tells_each_step_apart(aws: AwsService, emr: Any) -> None:

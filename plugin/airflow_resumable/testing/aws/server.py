@@ -161,7 +161,8 @@ class Layer:
         """Mend moto's reply.
 
         An EMR Serverless ResourceNotFoundException is 404 in its model, not 400; EMR on EKS filters by the
-        whole name, moto by any part of it; an ended cluster has cancelled its steps.
+        whole name, moto by any part of it; an ended cluster has cancelled its steps, and a failed step says
+        why.
         """
         if call.service == "emr-serverless" and _parsed(reply).get("__type") == "ResourceNotFoundException":
             status = 404
@@ -169,10 +170,14 @@ class Layer:
             for cluster_id in call.parameters["JobFlowIds"]:
                 cluster = _emr().clusters[cluster_id]
                 self.steps.end_cluster(cluster, "TERMINATED", "Terminated by user request")
+        said = None
         if call.service == "emr-containers" and call.action == "ListJobRuns" and "name" in call.parameters:
             said = _parsed(reply)
             runs = said.get("jobRuns", [])
             said["jobRuns"] = [run for run in runs if run["name"] == call.parameters["name"]]
+        elif call.action in ("DescribeStep", "ListSteps") and status < 400:
+            said = self.steps.explain(_parsed(reply))
+        if said is not None:
             reply = json.dumps(said).encode()
             headers = [(name, value) for name, value in headers if name.lower() != "content-length"]
         return status, headers, reply

@@ -145,6 +145,19 @@ class Steps:
                 job.become(running if alive else clock.STEP.stopped, "the cluster was terminated")
                 self.date(job)
 
+    def explain(self, said: dict[str, Any]) -> dict[str, Any]:
+        """Add FailureDetails to the failed steps of a DescribeStep's or ListSteps' reply; moto has none.
+
+        The service "returns "Unknown Error" as a reason" where it can't tell better
+        (https://docs.aws.amazon.com/emr/latest/APIReference/API_FailureDetails.html).
+        """
+        for shown in said.get("Steps", [said.get("Step", {})]):
+            job = self.jobs.get(str(shown.get("Id")))
+            if job is not None and job.state == clock.STEP.failed:
+                message = job.reason or "the program ended with an exit code other than 0"
+                shown["Status"]["FailureDetails"] = {"Reason": "Unknown Error.", "Message": message}
+        return said
+
     def check_add(self, backend: ElasticMapReduceBackend, call: Call) -> None:
         """Refuse steps for a cluster that is unknown, ended or full.
 
