@@ -5,8 +5,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from airflow_resumable.operators.bigquery import ResumableBigQueryInsertJobOperator
 from airflow_resumable.testing.bigquery.emulator import BigQueryEmulator, Call, until
@@ -111,3 +114,15 @@ def defaults(sql: str) -> dict[str, Any]:
         "poll_interval": 0.05,
         "retries": 2,
     }
+
+
+def serving(
+    emulator: BigQueryEmulator, proxy: HttpFaultProxy, folder: Path, patch: pytest.MonkeyPatch
+) -> Iterator[BigQueryService]:
+    """Lead Google's client to the proxy for one test, and let go of what it has left."""
+    patch.setenv(EMULATOR_HOST, proxy.url)
+    patch.setenv(CONNECTION, connection(emulator.project))
+    service = BigQueryService(emulator, proxy, folder / "gate")
+    yield service
+    proxy.heal()
+    service.release()

@@ -16,8 +16,7 @@ import pytest
 from airflow_resumable.testing.bigquery.emulator import BigQueryEmulator
 from airflow_resumable.testing.conformance import JobConformance
 from airflow_resumable.testing.http_faults import HttpFaultProxy
-from tests import bigquery_service as bq
-from tests.bigquery_service import BigQueryService
+from tests.bigquery_service import BigQueryService, serving
 
 
 class TestQuery(JobConformance):
@@ -35,18 +34,14 @@ class TestQuery(JobConformance):
         monkeypatch: pytest.MonkeyPatch,
     ) -> Iterator[BigQueryService]:
         """Lead Google's client to the proxy."""
-        monkeypatch.setenv(bq.EMULATOR_HOST, bigquery_proxy.url)
-        monkeypatch.setenv(bq.CONNECTION, bq.connection(bigquery.project))
-        service = BigQueryService(bigquery, bigquery_proxy, tmp_path / "gate")
-        yield service
-        bigquery_proxy.heal()
-        service.release()
+        yield from serving(bigquery, bigquery_proxy, tmp_path, monkeypatch)
 
     def make(self, service: BigQueryService, outcome: Any) -> Any:
         """Make an operator."""
         return service.operator(outcome, **self.arguments)
 
 
+@pytest.mark.slow
 class TestExactId(TestQuery):
     """A query whose first job has the provider's own id, by ``force_rerun=False``."""
 
