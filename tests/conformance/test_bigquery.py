@@ -1,0 +1,352 @@
+# SPDX-FileCopyrightText: 2026 The airflow-resumable authors
+# SPDX-License-Identifier: Apache-2.0
+"""`ResumableBigQueryInsertJobOperator` at an emulator: locations, the provider's operator, stops, faults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from airflow.providers.google.cloud.operators.bigquery import BigQueryInsertJobOperator
+from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
+from google.cloud.bigquery import QueryJob
+
+from airflow_resumable.jobs.errors import JobMissing, ResumableJobFatal, StatusBudgetExhausted
+from airflow_resumable.testing.bigquery.emulator import BigQueryEmulator
+from airflow_resumable.testing.file_store import FileTaskStateStore
+from airflow_resumable.testing.http_faults import HttpFaultProxy, path
+from airflow_resumable.testing.task_tries import Crashed, TaskTries, at_point
+from tests import bigquery_service as bq
+from tests.bigquery_service import SUCCEEDS, BigQueryService, answer, defaults, serving
+
+# Of the XCom `job_id_path`, by the provider's own operator.
+pytestmark = pytest.mark.filterwarnings("ignore:.*job_id_path:Warning", "ignore:.*use_legacy_sql:Warning")
+
+GET = r"/jobs/[^/?]+"
+
+
+@pytest.fixture
+def service(
+    bigquery: BigQueryEmulator,
+    bigquery_proxy: HttpFaultProxy,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[BigQueryService]:
+    """Lead Google's client to the proxy."""
+    yield from serving(bigquery, bigquery_proxy, tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def tries(tmp_path: Path) -> TaskTries:
+    """One task instance."""
+    return TaskTries(FileTaskStateStore(tmp_path / "store"))
+
+
+def stock(service: BigQueryService, outcome: str, **arguments: Any) -> BigQueryInsertJobOperator:
+    """Make the provider's operator, as ours is made."""
+    ours = service.operator(outcome)
+    return BigQueryInsertJobOperator(
+        **{**defaults(SUCCEEDS), "configuration": ours.configuration, **arguments}
+    )
+
+
+# --- location ---
+
+
+def in_belgium(service: BigQueryService, outcome: str, **arguments: Any) -> Any:
+    """Make an operator that names no location; its dataset is in europe-west1."""
+    dataset = {"projectId": service.emulator.project, "datasetId": "belgium"}
+    service.emulator.request(
+        "POST",
+        f"projects/{service.emulator.project}/datasets",
+        {"datasetReference": dataset, "location": "europe-west1"},
+    )
+    subject = service.operator(outcome, location=None, **arguments)
+    subject.configuration["query"]["defaultDataset"] = dataset
+    return subject
+
+
+def test_a_location_is_learned_from_the_answer(service: BigQueryService, tries: TaskTries) -> None:
+    """Nobody named it; each request after the submit does."""
+    job_id = tries.run(in_belgium(service, "succeeds"))
+    assert [(one.job_id, one.location) for one in service.inserted()] == [(job_id, "europe-west1")]
+    assert tries.record(service.operator("succeeds"))["location"] == {
+        "project": service.emulator.project,
+        "location": "europe-west1",
+    }
+    assert [call.status for call in service.calls() if not call.is_insert] != []
+    assert all(call.status == 200 for call in service.calls())
+
+
+def test_a_location_is_learned_from_the_conflict(service: BigQueryService, tries: TaskTries) -> None:
+    """The answer to the submit was lost: asked without a location BigQuery knows no such job, a 409 tells."""
+    assert tries.crash(lambda: in_belgium(service, "runs"), "after_accept")
+    service.release()
+    job_id = tries.run(in_belgium(service, "runs"))
+    assert [(one.job_id, one.location) for one in service.inserted()] == [(job_id, "europe-west1")]
+    lost = [call.status for call in service.calls() if call.job_id == job_id and call.status != 200]
+    assert lost == [404, 409]
+    assert tries.record(service.operator("runs"))["location"]["location"] == "europe-west1"
+
+
+def test_what_was_edited_meanwhile_changes_no_name(service: BigQueryService, tries: TaskTries) -> None:
+    """Job id and location of the intent are sent again, not those of the edited Dag."""
+    assert tries.crash(lambda: service.operator("runs", job_id="before"), "after_intent")
+    job_id = tries.run(service.operator("succeeds", job_id="after", location="EU"))
+    assert job_id.startswith("before_r")
+    assert [(one.job_id, one.location) for one in service.inserted()] == [(job_id, "US")]
+
+
+def test_the_connection_may_name_the_location(
+    service: BigQueryService, tries: TaskTries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with the provider's operator."""
+    monkeypatch.setenv(bq.CONNECTION, bq.connection(service.emulator.project, location="EU"))
+    tries.run(service.operator("succeeds", location=None))
+    assert [one.location for one in service.inserted()] == ["EU"]
+
+
+def test_a_task_without_a_project_is_told_so(
+    service: BigQueryService, tries: TaskTries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the operator nor the connection names one; nothing is sent."""
+    monkeypatch.setenv(bq.CONNECTION, bq.connection(""))
+    with pytest.raises(ResumableJobFatal, match=r"project_id is not given, and connection 'bigquery_test'"):
+        tries.run(service.operator("succeeds"))
+    assert service.calls() == []
+
+
+# --- the provider's operator ---
+
+
+def _die(*_: Any, **__: Any) -> None:
+    raise Crashed
+
+
+def test_a_job_of_the_providers_operator_is_gone_on_with(service: BigQueryService, tries: TaskTries) -> None:
+    """It was started by the one, its worker died, and the Dag was edited."""
+    with mock.patch.object(QueryJob, "result", _die), pytest.raises(Crashed):
+        tries.run(stock(service, "runs"))
+    service.release()
+    job_id = tries.run(service.operator("runs"))
+    assert [one.job_id for one in service.inserted()] == [job_id]
+    assert tries.record(service.operator("runs"))["location"]["location"] == "US"
+
+
+def test_the_providers_operator_goes_on_with_ours(service: BigQueryService, tries: TaskTries) -> None:
+    """The other way round, by the id that lies where it looks."""
+    assert tries.crash(lambda: service.operator("runs"), "mid_poll")
+    service.release()
+    job_id = tries.run(stock(service, "runs"))
+    assert [one.job_id for one in service.inserted()] == [job_id]
+
+
+@pytest.mark.parametrize("interrupted", [False, True], ids=["undisturbed", "after a crash"])
+def test_result_xcoms_and_labels_are_the_providers(
+    service: BigQueryService, tries: TaskTries, interrupted: bool
+) -> None:
+    """But for the id, and for links that are URLs from the start; and one label more."""
+    theirs, other = TaskTries(run_id="stock"), stock(service, "succeeds")
+    expected = theirs.run(other)
+    if interrupted:
+        assert tries.crash(lambda: service.operator("succeeds"), "after_accept")
+    job_id = tries.run(service.operator("succeeds"))
+    ours = dict(tries.xcoms)
+    assert ours["job_id_path"] == dict(theirs.xcoms)["job_id_path"].replace(expected, job_id)
+    assert {"job_id_path", "bigquery_job_detail"} <= set(ours)
+    assert set(dict(theirs.xcoms)) <= set(ours)
+    assert ours["bigquery_job_detail"].endswith(f"!1s{service.emulator.project}!2s{job_id}!3sUS")
+    jobs = [service.emulator.job(one.job_id, one.location) for one in service.inserted()]
+    labels = [job["configuration"]["labels"] for job in jobs if job is not None]
+    token = tries.record(service.operator("succeeds"))["token"]
+    assert labels[1] == {**labels[0], "airflow-resumable-token": token}
+
+
+def test_links_are_there_while_the_job_runs(service: BigQueryService, tries: TaskTries) -> None:
+    """Whoever opens the task's page finds the job."""
+    assert tries.crash(lambda: service.operator("runs"), "after_id")
+    url = dict(tries.xcoms)["bigquery_job_detail"]
+    assert url.startswith("https://console.cloud.google.com/bigquery?project=")
+    assert service.inserted()[0].job_id in url
+
+
+def test_a_failure_is_told_in_the_providers_words(service: BigQueryService, tries: TaskTries) -> None:
+    """With BigQuery's own reason and message."""
+    with pytest.raises(AirflowException, match=r"^BigQuery job airflow_\w+ failed: \{.*notFound"):
+        tries.run(service.operator("fails"))
+    record = tries.record(service.operator("fails"))
+    assert (record["phase"], record["last_status"]) == ("failed", "error: notFound")
+
+
+def test_a_reconnect_begins_nothing(service: BigQueryService, tries: TaskTries) -> None:
+    """It neither submits nor asks how the job has failed before the job has ended."""
+    assert tries.crash(lambda: service.operator("runs"), "mid_poll")
+    before, asked = len(service.calls()), []
+    subject = service.operator("runs")
+
+    def handle(job: Any) -> None:
+        asked.append(job.state)
+        BigQueryInsertJobOperator._handle_job_error(subject, job)
+
+    with mock.patch.object(subject, "_handle_job_error", handle), at_point("mid_poll", service.release):
+        tries.run(subject)
+    assert {call.method for call in service.calls()[before:]} == {"GET"}
+    assert asked == ["DONE"]
+
+
+def test_a_job_that_is_no_query(service: BigQueryService, tries: TaskTries) -> None:
+    """A copy: watched by `jobs.get` alone; its links are those of the tables."""
+    emulator = service.emulator
+    emulator.insert("make_shop", "CREATE SCHEMA IF NOT EXISTS shop")
+    emulator.request("GET", f"projects/{emulator.project}/queries/make_shop", location="US")
+    emulator.insert("make_sales", "CREATE OR REPLACE TABLE shop.sales AS SELECT 1 AS a")
+    emulator.request("GET", f"projects/{emulator.project}/queries/make_sales", location="US")
+    here, there = (
+        {"projectId": emulator.project, "datasetId": "shop", "tableId": name} for name in ("sales", "copied")
+    )
+    before = len(service.calls())
+    subject = service.operator(
+        "succeeds", configuration={"copy": {"sourceTable": here, "destinationTable": there}}
+    )
+    job_id = tries.run(subject)
+    assert [one.job_id for one in service.inserted()][-1] == job_id
+    assert not any("/queries/" in call.path for call in service.calls()[before:])
+    assert "t=copied" in dict(tries.xcoms)["bigquery_table"]
+
+
+def test_a_dry_run_starts_no_job(service: BigQueryService, tries: TaskTries) -> None:
+    """So there is nothing to record."""
+    subject = service.operator("succeeds")
+    subject.configuration["dryRun"] = True
+    assert tries.run(subject) is None
+    assert tries.record(subject) is None
+    assert [service.emulator.job(call.job_id) for call in service.inserted()] == [None]
+
+
+def test_not_durable_is_the_providers_own(service: BigQueryService, tries: TaskTries) -> None:
+    """Each try submits, under a random id."""
+    first, second = (tries.run(service.operator("succeeds", durable=False)) for _ in range(2))
+    assert [one.job_id for one in service.inserted()] == [first, second]
+    assert tries.record(service.operator("succeeds")) is None
+
+
+# --- stops ---
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "time-out"])
+def test_a_kept_job_is_untouched(service: BigQueryService, tries: TaskTries, how: str) -> None:
+    """Same job, same labels, no cancel; and the next try watches it."""
+    subject = service.operator("runs")
+    if how == "SIGTERM":
+        assert tries.stop(subject, "running") == "JobKept"
+    else:
+
+        def time_out() -> None:
+            subject.on_kill()
+            raise AirflowTaskTimeout("execution_timeout")
+
+        with at_point("mid_poll", time_out), pytest.raises(AirflowTaskTimeout):
+            tries.run(subject)
+    started = service.inserted()[0]
+    before = service.emulator.job(started.job_id)
+    service.release()
+    assert tries.run(service.operator("runs")) == started.job_id
+    after = service.emulator.job(started.job_id)
+    assert before is not None
+    assert after is not None
+    assert before["configuration"]["labels"] == after["configuration"]["labels"]
+    assert before["statistics"]["creationTime"] == after["statistics"]["creationTime"]
+    assert (len(service.inserted()), service.cancels()) == (1, 0)
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["cancel_on_kill", "not cancel_on_kill"])
+def test_a_users_stop_goes_by_cancel_on_kill(service: BigQueryService, tries: TaskTries, kept: bool) -> None:
+    """Marked failed."""
+    tries.stop(service.operator("runs", cancel_on_kill=not kept), "failed")
+    assert service.cancels() == (0 if kept else 1)
+    assert [job.live for job in service.jobs()] == [kept]
+
+
+def test_a_cancel_has_a_limit(service: BigQueryService, tries: TaskTries) -> None:
+    """BigQuery doesn't answer: the attempt ends all the same, and the record stays."""
+    held = service.proxy.hold(path("POST", "/cancel"))
+    assert tries.stop(service.operator("runs"), "failed") == "JobKept"
+    assert held.arrived
+    held.release()
+    assert tries.record(service.operator("runs"))["phase"] == "submitted"
+
+
+@pytest.mark.parametrize("fault", ["unauthorized", "unavailable", "denied"])
+def test_a_refused_cancel_is_said(
+    service: BigQueryService, tries: TaskTries, fault: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As not cancelled; the record is kept."""
+    service.proxy.fail(fault, path("POST", "/cancel"), times=0)
+    tries.stop(service.operator("runs"), "failed")
+    assert "NOT cancelled" in caplog.text
+    assert tries.record(service.operator("runs"))["phase"] == "submitted"
+
+
+# --- faults ---
+
+
+@pytest.mark.parametrize("fault", ["error", "unavailable", "throttle", "reset", "truncated"])
+def test_three_faults_while_polling_cost_nothing(
+    service: BigQueryService, tries: TaskTries, fault: Any
+) -> None:
+    """Neither the job nor the try; the longer wait for the query's end may fail as well."""
+    spoiled = service.proxy.fail(fault, path("GET", GET), times=3, after=1)
+    service.proxy.fail(fault, path("GET", "/queries/"), times=1)
+
+    def go_on() -> None:
+        if spoiled.hits >= 3:
+            service.release()
+
+    with at_point("mid_poll", go_on):
+        tries.run(service.operator("runs"))
+    assert spoiled.hits == 3
+    assert (len(service.inserted()), service.cancels()) == (1, 0)
+
+
+@pytest.mark.parametrize("fault", ["throttle", "unavailable", "reset", "truncated"])
+def test_a_fault_at_the_submit_starts_no_second_job(
+    service: BigQueryService, tries: TaskTries, fault: Any
+) -> None:
+    """Google's client sends it again with the same id."""
+    spoiled = service.proxy.fail(fault, path("POST", r"/jobs(\?|$)"), times=2)
+    tries.run(service.operator("succeeds"))
+    assert spoiled.hits == 2
+    assert len(service.inserted()) == 1
+
+
+def test_a_used_up_budget_leaves_the_job_alone(service: BigQueryService, tries: TaskTries) -> None:
+    """Also in the last try."""
+    assert tries.crash(lambda: service.operator("runs"), "after_id")
+    service.proxy.fail("unavailable", path("GET", GET), times=0)
+    with pytest.raises(StatusBudgetExhausted):
+        tries.run(service.operator("runs"), {"status_error_budget": 0}, try_number=tries.max_tries + 1)
+    assert service.cancels() == 0
+    assert [job.live for job in service.jobs()] == [True]
+
+
+def test_a_refused_look_is_no_missing_job(service: BigQueryService, tries: TaskTries) -> None:
+    """The permission was taken away: loud, and nothing is started."""
+    assert tries.crash(lambda: service.operator("runs"), "after_id")
+    service.proxy.fail("denied", path("GET", GET), times=0)
+    with pytest.raises(Exception, match="403") as refused:
+        tries.run(service.operator("runs"))
+    assert not isinstance(refused.value, JobMissing)
+    assert len(service.inserted()) == 1
+
+
+def test_a_quota_error_of_a_request_is_not_waited_out(service: BigQueryService, tries: TaskTries) -> None:
+    """A day's quota is not there again in ten minutes: the try fails, and the next one submits."""
+    service.proxy.fail(answer(403, "quotaExceeded"), path("POST", r"/jobs(\?|$)"))
+    with pytest.raises(Exception, match="403"):
+        tries.run(service.operator("succeeds"))
+    assert service.inserted() == []
+    tries.run(service.operator("succeeds"))
+    assert len(service.inserted()) == 1
