@@ -74,6 +74,7 @@ class EmrService(ServiceUnderTest):
     def release(self) -> None:
         """Let every step that was made to run end well, those to come too."""
         self.is_released = True
+        self.aws.let_go(self.cluster)
         for one in self.steps():
             if self.state(one) not in (*ENDED, "FORGOTTEN"):
                 self.aws.release(one)

@@ -17,6 +17,7 @@ import pytest
 
 from airflow_resumable.jobs.adapter import SubmitWindow
 from airflow_resumable.testing import crash_matrix
+from airflow_resumable.testing.aws import AwsService, step
 from airflow_resumable.testing.connect_proxy import ConnectProxy
 from airflow_resumable.testing.crash_matrix import Cell, CrashMatrix, every_cell
 from airflow_resumable.testing.forked_try import Method
@@ -28,9 +29,11 @@ from airflow_resumable.testing.yarn_stand_in import YarnStandIn
 from tests import connect_attempts as connect
 from tests import systems
 from tests import yarn_service as yarns
+from tests.bigquery_service import serving
 from tests.conformance import test_kubernetes_pod_conformance as pods
 from tests.conformance import test_spark_kubernetes as drivers
 from tests.connect_service import ConnectService
+from tests.emr_service import EmrService
 from tests.kubernetes_job_attempts import JobService as KubernetesJobs
 from tests.kubernetes_job_attempts import make_job
 from tests.kubernetes_service import KubernetesService
@@ -155,6 +158,26 @@ class TestKubernetesJob(Matrix):
         return make_job(service, outcome, on_finish_action="keep_pod")
 
 
+class TestEmrSteps(Matrix):
+    """Two steps of an EMR cluster, at a stand-in for AWS."""
+
+    name = "EMR steps (stand-in)"
+    window = SubmitWindow.NARROWED
+
+    def services(self, request: pytest.FixtureRequest, folder: Path) -> Iterator[Any]:
+        systems.require("moto")
+        patch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
+        with AwsService() as aws:
+            for name, value in aws.environment().items():
+                patch.setenv(name, value)
+            while True:
+                yield EmrService(aws)
+
+    def make(self, service: Any, outcome: Any) -> Any:
+        words = ["spark-submit", "job.py"] if outcome == "runs" else ["sleep", "0"]
+        return service.operator(step("first", ["sleep", "0"]), step("second", words))
+
+
 class TestSparkConnect(Matrix):
     """An operation on a real Spark Connect server."""
 
@@ -173,6 +196,23 @@ class TestSparkConnect(Matrix):
 
     def maker(self, service: Any, outcome: Any) -> Callable[[], Any]:
         return partial(connect.operator, service.gate.closed if outcome == "runs" else connect.SUCCEEDS)
+
+
+class TestBigQuery(Matrix):
+    """A query at an emulator, by Google's own client."""
+
+    name = "BigQuery (emulator)"
+
+    def services(self, request: pytest.FixtureRequest, folder: Path) -> Iterator[Any]:
+        emulator, proxy = (request.getfixturevalue(one) for one in ("bigquery", "bigquery_proxy"))
+        patch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
+        for number in range(1000):
+            place = folder / f"bigquery-{number}"
+            place.mkdir()
+            yield from serving(emulator, proxy, place, patch)
+
+    def make(self, service: Any, outcome: Any) -> Any:
+        return service.operator(outcome)
 
 
 @pytest.mark.slow

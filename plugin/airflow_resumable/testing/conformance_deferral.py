@@ -55,7 +55,7 @@ class DeferralConformance(ConformanceSuite):
         watched = self.make(service, "runs")
         expected = whole.run(watched)
         ours, theirs = (one.record(watched)["external_id"] for one in (tries, whole))
-        assert result in (expected, _with_id(expected, theirs, ours))
+        assert result in (expected, with_id(expected, theirs, ours))
         assert {key for key, _ in tries.xcoms} == {key for key, _ in whole.xcoms}
 
     def test_a_deferred_job_that_fails_fails_the_try(self, service: Any, tries: TaskTries) -> None:
@@ -112,7 +112,7 @@ def _through_json(value: Any) -> Any:
         return error
 
 
-def _with_id(value: Any, old: Any, new: Any) -> Any:
+def with_id(value: Any, old: Any, new: Any) -> Any:
     """Put one job's id in another's place, in a result that tells it."""
     if value == old and type(value) is type(old):
         return new
@@ -120,12 +120,12 @@ def _with_id(value: Any, old: Any, new: Any) -> Any:
         # A result may tell a part of an id.
         names = old if isinstance(old, dict) else range(len(old))
         for name in names:
-            value = _with_id(value, old[name], new[name])
+            value = with_id(value, old[name], new[name])
         return value
     if isinstance(value, dict):
-        return {key: _with_id(one, old, new) for key, one in value.items()}
+        return {key: with_id(one, old, new) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_with_id(one, old, new) for one in value)
+        return type(value)(with_id(one, old, new) for one in value)
     if isinstance(value, str) and isinstance(old, str) and old:
         return value.replace(old, str(new))
     return value
