@@ -12,6 +12,7 @@ from typing import Any, Literal
 import pytest
 from botocore.loaders import create_loader  # type: ignore[import-untyped]
 
+from airflow_resumable.operators.emr_containers import ResumableEmrContainerOperator
 from airflow_resumable.operators.emr_serverless import ResumableEmrServerlessStartJobOperator
 from airflow_resumable.testing.aws import ROLE, AwsService
 from airflow_resumable.testing.aws.journal import Logged
@@ -146,4 +147,26 @@ def serverless(
         made.waiter_delay = 0.02
     if "waiter_max_attempts" not in more:
         made.waiter_max_attempts = 10_000
+    return made
+
+
+def containers(
+    service: JobRunService, outcome: str = "succeeds", kind: Any = None, **more: Any
+) -> ResumableEmrContainerOperator:
+    """Make an operator of EMR on EKS; as `serverless`."""
+    driver = {"entryPoint": "s3://bucket/job", "entryPointArguments": [WORDS[outcome]]}
+    made: ResumableEmrContainerOperator = (kind or ResumableEmrContainerOperator)(
+        **{
+            "task_id": "task",
+            "name": "nightly",
+            "virtual_cluster_id": service.place,
+            "execution_role_arn": ROLE,
+            "release_label": "emr-7.0.0-latest",
+            "job_driver": {"sparkSubmitJobDriver": driver},
+            "botocore_config": {"retries": {"total_max_attempts": 1}},
+            "poll_interval": 0.02,
+            "retries": 2,
+            **more,
+        }
+    )
     return made

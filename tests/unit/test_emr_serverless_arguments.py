@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from airflow_resumable.jobs.adapter import Observation, SubmitWindow, observe
 from airflow_resumable.jobs.link import JobLink
-from airflow_resumable.operators._emr_job_run import STARTED, name_with, token_at_the_end
+from airflow_resumable.operators._emr_job_run import STARTED
+from airflow_resumable.operators._emr_run_names import name_with, token_at_the_end
 from airflow_resumable.operators.emr_serverless import ResumableEmrServerlessStartJobOperator
 
 TOKEN = "r" + "0123456789abcdef" * 2

@@ -20,6 +20,7 @@ OPERATORS = operator_facts.operators()
 def test_every_operator_has_facts_and_a_page() -> None:
     """A row of the docs' overview for each service, and a page with the tables of its own."""
     assert {
+        "ResumableEmrContainerOperator",
         "ResumableEmrServerlessStartJobOperator",
         "ResumableKubernetesJobOperator",
         "ResumableKubernetesPodOperator",

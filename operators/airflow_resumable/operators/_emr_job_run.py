@@ -36,7 +36,6 @@ STARTED = "started, not waited for"
 NOT_FOUND = "ResourceNotFoundException"
 INVALID = "ValidationException"
 
-TOKEN_LENGTH = 33
 MOST_PAGES = 400
 """Pages of runs that a lookup reads, at most: 20,000 runs since this run of the Dag began."""
 
@@ -83,6 +82,9 @@ class JobRunAdapter(AwsAdapter):
         job_id: str | None
         wait_for_completion: bool
         cancel_on_kill: bool
+        configuration_overrides: Any
+        openlineage_inject_parent_job_info: bool
+        openlineage_inject_transport_info: bool
 
     # --- what a subclass says of its service ---
 
@@ -114,6 +116,11 @@ class JobRunAdapter(AwsAdapter):
     def _most_looks(self) -> int | None:
         """How often one try looks at a run before it gives up; None: as long as it takes."""
         raise NotImplementedError
+
+    @property
+    def _waits(self) -> bool:
+        """Whether the task ends with the run, not with its start."""
+        return self.wait_for_completion
 
     # --- run ---
 
@@ -164,13 +171,26 @@ class JobRunAdapter(AwsAdapter):
             raise self._given_up(external_id, status)
         return status
 
+    def _overrides(self, context: Context) -> dict[str, Any] | None:
+        """Return the `configuration_overrides`, with what OpenLineage is to add to them."""
+        from airflow.providers.common.compat.openlineage.utils import spark
+
+        overrides: dict[str, Any] | None = self.configuration_overrides
+        if self.openlineage_inject_parent_job_info:
+            self.log.info("Injecting OpenLineage parent job information into the run's configuration")
+            overrides = spark.inject_parent_job_information_into_emr_serverless_properties(overrides, context)
+        if self.openlineage_inject_transport_info:
+            self.log.info("Injecting OpenLineage transport information into the run's configuration")
+            overrides = spark.inject_transport_information_into_emr_serverless_properties(overrides, context)
+        return overrides
+
     @property
     def _only_starts(self) -> bool:
         """Whether a run that is on record is all that this attempt wants of it."""
         from airflow_resumable.jobs.decision import was_cleared
 
         attempt = self._resumable_attempt
-        if self.wait_for_completion or attempt is None:
+        if self._waits or attempt is None:
             return False
         # After a clear the runs of before are to be ended, so how they are counts.
         return attempt.record is None or not was_cleared(attempt.facts, attempt.record)
@@ -234,7 +254,7 @@ class JobRunAdapter(AwsAdapter):
 
     def _watch_unrecorded(self, external_id: JsonValue, context: Context) -> Any:
         self.publish_job(external_id, context)
-        if not self.wait_for_completion:
+        if not self._waits:
             return str(external_id)
         try:
             return super()._watch_unrecorded(external_id, context)
@@ -394,19 +414,3 @@ class JobRunAdapter(AwsAdapter):
     def _watcher(cls, known: Mapping[str, Any], interval: float, looks: int | None) -> Self:
         """Make such an operator of what says how and where the service is reached."""
         raise NotImplementedError
-
-
-def name_with(base: str, token: str, longest: int) -> str:
-    """Return a run's name that ends with the token, and begins with as much of `base` as fits."""
-    return f"{base[: longest - len(token) - 1]}-{token}"
-
-
-def token_at_the_end(name: Any) -> str | None:
-    """Return the token with which a run's name ends, or None where it ends with none."""
-    text = name if isinstance(name, str) else ""
-    token = text[-TOKEN_LENGTH:]
-    is_ours = text[:-TOKEN_LENGTH][-1:] == "-" and token[:1] == "r" and set(token[1:]) <= _HEX
-    return token if is_ours and len(token) == TOKEN_LENGTH else None
-
-
-_HEX = frozenset("0123456789abcdef")

@@ -18,7 +18,8 @@ from airflow_resumable.jobs.errors import TokenConflict
 from airflow_resumable.jobs.link import JobLink
 from airflow_resumable.operators import _aws_errors, _aws_parent
 from airflow_resumable.operators import _emr_serverless_application as application
-from airflow_resumable.operators._emr_job_run import JobRunAdapter, RunStates, name_with, token_at_the_end
+from airflow_resumable.operators._emr_job_run import JobRunAdapter, RunStates
+from airflow_resumable.operators._emr_run_names import name_with, token_at_the_end, token_refused
 from airflow_resumable.operators._emr_serverless_facts import FACTS
 from airflow_resumable.operators._facts import ServiceFacts
 
@@ -86,7 +87,7 @@ class ResumableEmrServerlessStartJobOperator(JobRunAdapter, EmrServerlessStartJo
         **kwargs: Any,
     ) -> None:
         if durable and client_request_token:
-            raise ValueError(_refused(f"client_request_token={client_request_token!r}"))
+            raise ValueError(token_refused(f"client_request_token={client_request_token!r}"))
         if durable and isinstance(config, Mapping):
             _check(config)
         super().__init__(client_request_token=client_request_token, config=config, durable=durable, **kwargs)
@@ -168,18 +169,6 @@ class ResumableEmrServerlessStartJobOperator(JobRunAdapter, EmrServerlessStartJo
         _check(config)
         return {**request, "clientToken": token, "name": name_with(str(base), token, _LONGEST_NAME)}
 
-    def _overrides(self, context: Context) -> dict[str, Any] | None:
-        from airflow.providers.common.compat.openlineage.utils import spark
-
-        overrides = self.configuration_overrides
-        if self.openlineage_inject_parent_job_info:
-            self.log.info("Injecting OpenLineage parent job information into EMR Serverless configuration.")
-            overrides = spark.inject_parent_job_information_into_emr_serverless_properties(overrides, context)
-        if self.openlineage_inject_transport_info:
-            self.log.info("Injecting OpenLineage transport information into EMR Serverless configuration.")
-            overrides = spark.inject_transport_information_into_emr_serverless_properties(overrides, context)
-        return overrides
-
     def get_poll_interval(self) -> float:
         """Return the parent's `waiter_delay`, in seconds."""
         return float(self.waiter_delay)
@@ -260,14 +249,6 @@ class ResumableEmrServerlessStartJobOperator(JobRunAdapter, EmrServerlessStartJo
         return watcher
 
 
-def _refused(what: str) -> str:
-    return (
-        f"{what} is not allowed: with a token of yours the service answers every later try, and every later "
-        "run of the Dag, with the first job run, failed or not. Leave it out: the operator sends one that "
-        "stays the same over a crash and is new after a failure and after a clear; durable=False sends yours"
-    )
-
-
 def _check(config: Mapping[str, Any]) -> None:
     if "clientToken" in config:
-        raise ValueError(_refused(f"config={{'clientToken': {config['clientToken']!r}}}"))
+        raise ValueError(token_refused(f"config={{'clientToken': {config['clientToken']!r}}}"))
