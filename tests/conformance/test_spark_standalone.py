@@ -76,6 +76,7 @@ def test_the_id_is_on_record_while_the_rpc_client_still_runs(
     spark.wait_for_driver(task.driver)
 
 
+@pytest.mark.slow
 def test_the_id_is_on_record_while_the_rest_client_still_runs(
     spark: SparkCluster, make: Callable[..., SparkTask], started: Callable[[], list[str]], proxy: SparkProxy
 ) -> None:
@@ -112,7 +113,9 @@ def test_a_worker_killed_in_mid_poll_is_followed_by_a_try_that_reconnects(
 
 
 @pytest.mark.parametrize("gateway", ["rpc", "rest"])
-@pytest.mark.parametrize("point", ["after_accept", "between_key_writes"])
+@pytest.mark.parametrize(
+    "point", ["after_accept", pytest.param("between_key_writes", marks=pytest.mark.slow)]
+)
 def test_a_worker_killed_before_the_id_is_on_record_starts_no_second_driver(
     spark: SparkCluster,
     make: Callable[..., SparkTask],
@@ -170,6 +173,7 @@ def test_an_answer_that_is_lost_on_its_way_to_spark_submit_starts_no_second_driv
     assert started() == [task.driver]
 
 
+@pytest.mark.slow
 def test_a_driver_of_somebody_else_is_not_adopted(
     spark: SparkCluster, make: Callable[..., SparkTask], started: Callable[[], list[str]]
 ) -> None:
@@ -230,6 +234,7 @@ def test_a_worker_evicted_while_spark_submit_runs_leaves_one_driver(
     assert started() == [task.driver]
 
 
+@pytest.mark.slow
 def test_a_driver_that_finished_meanwhile_is_not_started_again(
     spark: SparkCluster, make: Callable[..., SparkTask], started: Callable[[], list[str]]
 ) -> None:
@@ -255,6 +260,7 @@ def test_a_finished_driver_whose_id_is_not_on_record_is_not_started_again(
     assert started() == [driver] == [task.driver]
 
 
+@pytest.mark.slow
 def test_a_finished_driver_that_can_not_be_told_is_not_repeated_until_the_task_is_cleared(
     spark: SparkCluster, make: Callable[..., SparkTask], started: Callable[[], list[str]]
 ) -> None:
@@ -324,7 +330,7 @@ def test_a_failed_driver_is_followed_by_the_next_generation(
     assert (task.record["generation"], task.record["ids"]) == (2, [first, task.driver])
 
 
-@pytest.mark.parametrize("page", ["reachable", "unreachable"])
+@pytest.mark.parametrize("page", ["reachable", pytest.param("unreachable", marks=pytest.mark.slow)])
 def test_three_bad_answers_while_polling_fail_nothing(
     spark: SparkCluster,
     make: Callable[..., SparkTask],
@@ -434,6 +440,7 @@ def test_a_run_moves_from_ours_to_the_stock_operator(
     assert started() == [driver]
 
 
+@pytest.mark.slow
 def test_a_queued_driver_is_neither_adopted_nor_repeated_until_it_can_be_told(
     spark: SparkCluster, make: Callable[..., SparkTask], started: Callable[[], list[str]]
 ) -> None:
