@@ -103,7 +103,7 @@ class Creation(Identity):
         """
         from kubernetes.client import ApiException
 
-        from airflow_resumable.operators._kubernetes_api import LOOK_TIMEOUT
+        from airflow_resumable.operators._kubernetes_api import LOOK_TIMEOUT, reason_of
 
         body = self._to_create(context)
         namespace = body.metadata.namespace
@@ -116,6 +116,8 @@ class Creation(Identity):
             self.log.info("Created %s %s/%s, uid %s", self.kind, namespace, *self._spelled(found))
         except ApiException as error:
             if error.status != 409 or self.idempotency_token is None:
+                asked = f"{self.kind} {namespace}/{body.metadata.name}"
+                self.log.error("The API server hasn't created the %s: %s", asked, reason_of(error))
                 raise
             found = self._whose(body.metadata.name, namespace, error)
             self._created = False

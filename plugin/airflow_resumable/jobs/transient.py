@@ -62,6 +62,7 @@ def is_transient(error: BaseException) -> bool:
     """Say whether asking again may help: connection, time-out, 429, 5xx, throttling, cut-off JSON."""
     if _is_airflows_own(error):
         return False
+    error = _unwrapped(error)
     code = status_code(error)
     response = getattr(error, "response", None)
     if isinstance(response, dict) and response.get("Error", {}).get("Code") in _THROTTLED:
@@ -86,8 +87,15 @@ def is_transient(error: BaseException) -> bool:
             "Incomplete",
             "Disconnected",
             "Decoding",
+            "Resolution",
         )
     )
+
+
+def _unwrapped(error: BaseException) -> BaseException:
+    # urllib3 tells so that it has asked several times in vain, as the Kubernetes client lets it.
+    reason = getattr(error, "reason", None)
+    return reason if type(error).__name__ == "MaxRetryError" and isinstance(reason, Exception) else error
 
 
 def _is_airflows_own(error: BaseException) -> bool:
