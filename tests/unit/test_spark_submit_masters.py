@@ -17,14 +17,8 @@ from hypothesis import strategies as st
 from airflow_resumable.jobs.adapter import Observation, observe
 from airflow_resumable.jobs.errors import JobNotFound
 from airflow_resumable.jobs.transient import is_transient
-from airflow_resumable.operators._spark_master import (
-    ACTIVE,
-    FAILED,
-    SUCCEEDED,
-    MasterRefused,
-    Masters,
-    MastersUnreachable,
-)
+from airflow_resumable.operators._spark_listing import ACTIVE, FAILED, SUCCEEDED
+from airflow_resumable.operators._spark_master import MasterRefused, Masters, MastersUnreachable
 from airflow_resumable.operators._spark_standalone import StandaloneTarget
 from airflow_resumable.operators.spark_submit import ResumableSparkSubmitOperator
 from airflow_resumable.testing.ports import free_port

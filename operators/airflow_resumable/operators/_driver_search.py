@@ -14,14 +14,8 @@ from urllib.parse import urlencode
 
 from airflow_resumable.jobs.errors import JobNotSettled
 from airflow_resumable.jobs.transient import patiently
-from airflow_resumable.operators._spark_master import (
-    FAILED,
-    Driver,
-    Listing,
-    MasterRefused,
-    Masters,
-    MastersUnreachable,
-)
+from airflow_resumable.operators._spark_listing import FAILED, Driver, Listing
+from airflow_resumable.operators._spark_master import MasterRefused, Masters, MastersUnreachable
 
 if TYPE_CHECKING:
     from pydantic import JsonValue

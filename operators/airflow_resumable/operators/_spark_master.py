@@ -13,7 +13,6 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
@@ -21,17 +20,12 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from airflow_resumable.jobs.errors import JobNotFound
+from airflow_resumable.operators._spark_listing import UNKNOWN, Listing, listing_of
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 _log = logging.getLogger(__name__)
-
-# https://github.com/apache/spark/blob/v4.0.0/core/src/main/scala/org/apache/spark/deploy/master/DriverState.scala
-ACTIVE = frozenset({"SUBMITTED", "RUNNING", "RELAUNCHING"})
-SUCCEEDED = frozenset({"FINISHED"})
-FAILED = frozenset({"FAILED", "KILLED", "ERROR"})
-UNKNOWN = "UNKNOWN"
 
 _CONNECT_SECONDS = 3.0
 LOOK_TIMEOUT = httpx.Timeout(10.0, connect=5.0)
@@ -53,51 +47,6 @@ class _NoUsableAnswer(Exception):
     def __init__(self, what: str, *, refused: bool = False) -> None:
         super().__init__(what)
         self.refused = refused
-
-
-@dataclass(frozen=True, slots=True)
-class Driver:
-    """A driver as the master's page lists it.
-
-    Args:
-        id: The submission id.
-        state: The master's word for its state.
-        started: When the master took it, in milliseconds since the epoch by the master's clock; 0 when not
-            told.
-        main_class: The class that it runs.
-        worker: The worker that it was given to, None while it is queued.
-    """
-
-    id: str
-    state: str
-    started: int
-    main_class: str
-    worker: str | None
-
-    @property
-    def is_live(self) -> bool:
-        """Whether it may still do work."""
-        return self.state not in SUCCEEDED | FAILED
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """What the leading master lists.
-
-    Args:
-        page: Base URL of the master's web UI.
-        drivers: Every driver that it knows: the active ones, and the last ``spark.deploy.retainedDrivers``
-            others.
-        workers: Base URL of each worker's web UI, by the worker's id.
-    """
-
-    page: str
-    drivers: tuple[Driver, ...]
-    workers: dict[str, str]
-
-    def driver(self, driver_id: str) -> Driver | None:
-        """Return the driver with this id, or None."""
-        return next((one for one in self.drivers if one.id == driver_id), None)
 
 
 class Masters:
@@ -289,7 +238,7 @@ class Masters:
                 page = self._json("GET", url)
                 if page.get("status") != "ALIVE":
                     raise _NoUsableAnswer(f"{url}: the master is {page.get('status')}")
-                listing = _listing(self.page(host), page)
+                listing = listing_of(self.page(host), page)
                 self._leader = host
                 return listing
             except _NoUsableAnswer as error:
@@ -368,20 +317,6 @@ class Masters:
             follow_redirects=True,
             limits=httpx.Limits(max_keepalive_connections=0),
         )
-
-
-def _listing(base: str, page: dict[str, Any]) -> Listing:
-    drivers = tuple(
-        Driver(
-            id=str(one["id"]),
-            state=str(one.get("state") or UNKNOWN),
-            started=int(one.get("starttime") or 0),
-            main_class=str(one.get("mainclass") or ""),
-            worker=None if one.get("worker") in (None, "", "None") else str(one["worker"]),
-        )
-        for one in (*page["activedrivers"], *page["completeddrivers"])
-    )
-    return Listing(base, drivers, {str(one["id"]): str(one["webuiaddress"]) for one in page["workers"]})
 
 
 def _why_no_connection(address: str) -> str:

@@ -46,7 +46,8 @@ from airflow.sdk.exceptions import AirflowException
 from airflow_resumable.jobs.adapter import FoundJob, SubmitWindow
 from airflow_resumable.jobs.errors import JobAmbiguous
 from airflow_resumable.operators._driver_search import MARK, Before, DriverSearch, snapshot
-from airflow_resumable.operators._spark_master import ACTIVE, FAILED, SUCCEEDED, Masters
+from airflow_resumable.operators._spark_listing import ACTIVE, FAILED, SUCCEEDED
+from airflow_resumable.operators._spark_master import Masters
 from airflow_resumable.operators._spark_target import SparkTarget
 from airflow_resumable.operators._submit_client import accepted_id
 

@@ -16,7 +16,7 @@ import shutil
 import signal
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, cast
@@ -29,44 +29,11 @@ from airflow_resumable.testing.ports import free_ports, is_free
 from airflow_resumable.testing.processes import Managed, ProcessTree
 from airflow_resumable.testing.spark_app import SparkApp, build_sleep_jar, java_sleep_app, sql_sleep_app
 from airflow_resumable.testing.spark_host import find_java, find_spark, require_memory
+from airflow_resumable.testing.spark_listing import App, Driver, apps_of, drivers_of
 
 _PORTS = ("rpc", "rest", "master_ui", "worker", "worker_ui")
 _POLL = 0.1
 TERMINAL_STATES = frozenset({"FINISHED", "FAILED", "KILLED", "ERROR"})
-
-
-@dataclass(frozen=True)
-class Driver:
-    """A driver as the master lists it.
-
-    Attributes:
-        id: The submission id.
-        state: SUBMITTED, RUNNING, RELAUNCHING, FINISHED, FAILED, KILLED, ERROR, UNKNOWN.
-        main_class: What it runs.
-        active: Whether the master counts it among the active ones.
-    """
-
-    id: str
-    state: str
-    main_class: str
-    active: bool
-
-
-@dataclass(frozen=True)
-class App:
-    """An application as the master lists it, once its driver has a Spark context.
-
-    Attributes:
-        id: The application id.
-        name: ``spark.app.name``.
-        state: WAITING, RUNNING, FINISHED, FAILED, KILLED, UNKNOWN.
-        active: Whether the master counts it among the active ones.
-    """
-
-    id: str
-    name: str
-    state: str
-    active: bool
 
 
 class SparkCluster:
@@ -229,21 +196,11 @@ class SparkCluster:
 
     def drivers(self) -> list[Driver]:
         """Return every driver the master knows, active ones first: the oracle for "one job was started"."""
-        page = self._page()
-        return [
-            Driver(one["id"], one["state"], one["mainclass"], key == "activedrivers")
-            for key in ("activedrivers", "completeddrivers")
-            for one in page[key]
-        ]
+        return drivers_of(self._page())
 
     def apps(self) -> list[App]:
         """Return every application the master knows, active ones first."""
-        page = self._page()
-        return [
-            App(one["id"], one["name"], one["state"], key == "activeapps")
-            for key in ("activeapps", "completedapps")
-            for one in page[key]
-        ]
+        return apps_of(self._page())
 
     def wait_for_driver(
         self, driver_id: str, states: Collection[str] = TERMINAL_STATES, timeout: float = 120.0

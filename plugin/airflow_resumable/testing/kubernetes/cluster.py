@@ -23,7 +23,8 @@ import httpx
 import psutil
 
 from airflow_resumable.testing.errors import StackError
-from airflow_resumable.testing.kubernetes.audit import POLICY, Audit
+from airflow_resumable.testing.kubernetes import parts
+from airflow_resumable.testing.kubernetes.audit import Audit
 from airflow_resumable.testing.kubernetes.programs import Programs, find_programs
 from airflow_resumable.testing.kubernetes.users import ADMIN, NODE, Users
 from airflow_resumable.testing.ports import free_ports
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
     from airflow_resumable.testing.kubernetes.proxy import FaultProxy
 
-_CONTROLLERS = "job,garbagecollector,namespace,podgc,serviceaccount"
 _PORTS = ("etcd", "peer", "api", "controllers", "node")
 
 
@@ -268,9 +268,9 @@ class KubernetesCluster:
     def reboot_node(self) -> None:
         """Kill the node and every container, and start the node again: pods that ran have failed then."""
         self.kill("node")
-        parts = {part.pid for part in self._parts.values()}
+        own = {part.pid for part in self._parts.values()}
         for process in self.processes():
-            if process.pid not in parts:
+            if process.pid not in own:
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
         self._start_node()
@@ -295,17 +295,10 @@ class KubernetesCluster:
     def _start(self, programs: Programs) -> None:
         self._users = Users(self.work_dir)
         self._make_keys()
-        ports = self.ports
-        etcd, peer = (f"http://127.0.0.1:{ports[name]}" for name in ("etcd", "peer"))
         self._run(
             "etcd",
             programs.etcd,
-            f"--data-dir={self.work_dir / 'etcd'}",
-            f"--listen-client-urls={etcd}",
-            f"--advertise-client-urls={etcd}",
-            f"--listen-peer-urls={peer}",
-            f"--initial-advertise-peer-urls={peer}",
-            f"--initial-cluster=default={peer}",
+            *parts.etcd(self.work_dir, self.ports),
         )
         self._start_api_server(programs)
         # The certificate is made by the API server as it starts.
@@ -321,13 +314,7 @@ class KubernetesCluster:
         self._run(
             "kube-controller-manager",
             programs.controller_manager,
-            f"--kubeconfig={self.kubeconfig('stand-in-controllers')}",
-            f"--controllers={_CONTROLLERS}",
-            f"--service-account-private-key-file={self._pki / 'sa.key'}",
-            "--leader-elect=false",
-            "--bind-address=127.0.0.1",
-            "--secure-port=0",
-            f"--port={ports['controllers']}",
+            *parts.controller_manager(self.kubeconfig("stand-in-controllers"), self._pki, self.ports),
         )
         self._start_node()
         self._await("node", self._has_node)
@@ -346,29 +333,11 @@ class KubernetesCluster:
         )
 
     def _start_api_server(self, programs: Programs) -> None:
-        policy = self.work_dir / "audit-policy.yaml"
-        policy.write_text(json.dumps(POLICY), encoding="utf-8")
+        tokens = self._users.write_tokens()
         self._run(
             "kube-apiserver",
             programs.api_server,
-            f"--etcd-servers=http://127.0.0.1:{self.ports['etcd']}",
-            "--bind-address=127.0.0.1",
-            "--advertise-address=127.0.0.1",
-            f"--secure-port={self.ports['api']}",
-            "--insecure-port=0",
-            f"--cert-dir={self._pki}",
-            f"--token-auth-file={self._users.write_tokens()}",
-            "--authorization-mode=RBAC",
-            f"--service-account-key-file={self._pki / 'sa.pub'}",
-            f"--service-account-signing-key-file={self._pki / 'sa.key'}",
-            "--service-account-issuer=https://kubernetes.default.svc",
-            "--service-cluster-ip-range=10.96.0.0/24",
-            "--disable-admission-plugins=ServiceAccount",
-            f"--audit-policy-file={policy}",
-            f"--audit-log-path={self.work_dir / 'audit.log'}",
-            "--audit-log-mode=blocking",
-            "--kubelet-preferred-address-types=InternalIP",
-            f"--kubelet-certificate-authority={self.certificate}",
+            *parts.api_server(self.work_dir, self.ports, self._pki, tokens, self.certificate),
         )
 
     def _run(self, name: str, program: Path, *arguments: str, env: Mapping[str, str] | None = None) -> None:
