@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -27,6 +27,7 @@ from airflow_resumable.testing.spark import SparkCluster
 from airflow_resumable.testing.spark_connect import SparkConnectServer
 from airflow_resumable.testing.yarn_stand_in import YarnStandIn
 from tests import connect_attempts as connect
+from tests import emr_job_runs as runs
 from tests import systems
 from tests import yarn_service as yarns
 from tests.bigquery_service import serving
@@ -176,6 +177,32 @@ class TestEmrSteps(Matrix):
     def make(self, service: Any, outcome: Any) -> Any:
         words = ["spark-submit", "job.py"] if outcome == "runs" else ["sleep", "0"]
         return service.operator(step("first", ["sleep", "0"]), step("second", words))
+
+
+class TestEmrServerless(Matrix):
+    """A job run of EMR Serverless, at a stand-in for AWS."""
+
+    name = "EMR Serverless (stand-in)"
+    service: Literal["emr-serverless", "emr-containers"] = "emr-serverless"
+
+    def services(self, request: pytest.FixtureRequest, folder: Path) -> Iterator[Any]:
+        aws = request.getfixturevalue("aws")
+        runs.reach(aws, request.getfixturevalue("monkeypatch"))
+        while True:
+            yield runs.JobRunService(aws, self.service)
+
+    def make(self, service: Any, outcome: Any) -> Any:
+        return runs.serverless(service, outcome)
+
+
+class TestEmrContainers(TestEmrServerless):
+    """A job run of EMR on EKS, at a stand-in for AWS."""
+
+    name = "EMR on EKS (stand-in)"
+    service: Literal["emr-serverless", "emr-containers"] = "emr-containers"
+
+    def make(self, service: Any, outcome: Any) -> Any:
+        return runs.containers(service, outcome)
 
 
 class TestSparkConnect(Matrix):
