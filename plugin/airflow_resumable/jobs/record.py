@@ -73,8 +73,9 @@ class JobRecord(BaseModel):
     resends: int = 0
     """How often another attempt has sent a submit with this token again."""
     unsettled: tuple[str, ...] = ()
-    """Tokens of intents that a clear has overtaken before they had an id: their submit may still come. Or
-    `ANY_OTHER`, where there was no record any more to tell them."""
+    """Tokens whose submit may still come: of intents that a clear has overtaken before they had an id, and of
+    jobs that were adopted or sent again, whose first sender may only be asleep. Or `ANY_OTHER`, where there
+    was no record any more to tell them."""
     before: JsonValue = None
     result: StoredResult | None = None
     reported: bool = False
