@@ -35,11 +35,11 @@ COMMANDS: Final[tuple[Command | Group, ...]] = (
             Argument(
                 ("--system",),
                 {
-                    "choices": ("local", "spark", "kubernetes", "spark-connect"),
+                    "choices": ("local", "spark", "kubernetes", "spark-connect", "bigquery", "emr"),
                     "default": "local",
                     "help": "where the jobs run: the local job service of this package (default), a Spark "
-                    "standalone cluster, a Kubernetes API server, or a Spark Connect server, started for the "
-                    "demo",
+                    "standalone cluster, a Kubernetes API server, a Spark Connect server, a BigQuery "
+                    "emulator, or a stand-in for Amazon EMR, started for the demo",
                 },
             ),
             Argument(

@@ -21,9 +21,12 @@ _LEAST_MEMORY: Final = {
     "spark": 4_000 * _MIB,
     "kubernetes": 2_500 * _MIB,
     "spark-connect": 3_500 * _MIB,
+    "bigquery": 2_500 * _MIB,
+    "emr": 2_000 * _MIB,
 }
 _KUBERNETES_PROVIDER: Final = "apache-airflow-providers-cncf-kubernetes"
 _PROVIDER: Final = "apache-airflow-providers-apache-spark"
+_AMAZON_PROVIDER: Final = "apache-airflow-providers-amazon"
 # The provider's hook calls it by this path.
 _CURL: Final = "/usr/bin/curl"
 _LEAST_DISK: Final = 300 * _MIB
@@ -32,10 +35,10 @@ _LONGEST_TMPDIR: Final = 107 - len("/crash-xxxxxxxx/s")
 
 
 def require(system: str) -> None:
-    """Check memory, disk, ports and what Spark, Kubernetes or Spark Connect needs.
+    """Check memory, disk, ports and what the system needs.
 
     Args:
-        system: ``local``, ``spark``, ``kubernetes`` or ``spark-connect``.
+        system: ``local``, ``spark``, ``kubernetes``, ``spark-connect`` or ``emr``.
 
     Raises:
         SystemUnavailable: Something is missing; one line that says what to do.
@@ -55,6 +58,10 @@ def require(system: str) -> None:
         _require_kubernetes()
     elif system == "spark-connect":
         _require_connect()
+    elif system == "bigquery":
+        _require_bigquery()
+    elif system == "emr":
+        _require_aws()
 
 
 def _require_memory(system: str) -> None:
@@ -118,6 +125,24 @@ def _require_connect() -> None:
     # What pyspark's client of a Spark Connect server imports.
     for name in ("grpcio", "grpcio-status", "pandas", "pyarrow"):
         _require_package(name, "spark")
+
+
+def _require_aws() -> None:
+    _require_package(_AMAZON_PROVIDER, "amazon")
+    try:
+        version("moto")
+        version("flask")
+    except PackageNotFoundError as error:
+        raise SystemUnavailable(
+            f"no {error.name} in this environment, of which the stand-in is made: pip install 'moto[server]'"
+        ) from None
+
+
+def _require_bigquery() -> None:
+    from airflow_resumable.testing.bigquery.programs import find_programs
+
+    find_programs()
+    _require_package("apache-airflow-providers-google", "google")
 
 
 def _require_package(name: str, extra: str) -> None:

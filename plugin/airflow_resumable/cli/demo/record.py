@@ -25,6 +25,12 @@ _SYSTEMS = {
         "`spark.sql(...).collect()` in an operator",
         "ResumableSparkConnectOperator",
     ),
+    "bigquery": (
+        "On a BigQuery emulator",
+        "BigQueryInsertJobOperator",
+        "ResumableBigQueryInsertJobOperator",
+    ),
+    "emr": ("On a stand-in for Amazon EMR", "EmrAddStepsOperator", "ResumableEmrAddStepsOperator"),
 }
 SYSTEMS = tuple(_SYSTEMS)
 """Every system that a record may have."""
@@ -49,7 +55,7 @@ def write(
 
     Args:
         file: The file, which may be missing.
-        system: ``local``, ``spark``, ``kubernetes`` or ``spark-connect``.
+        system: ``local``, ``spark``, ``kubernetes``, ``spark-connect`` or ``emr``.
         versions: Versions by name.
         cases: The cases.
         outcomes: What they came to.

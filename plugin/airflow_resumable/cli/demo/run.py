@@ -33,9 +33,13 @@ from airflow_resumable.testing.jobservice.process import JobServiceError
 from airflow_resumable.testing.stack import AirflowStack
 
 if TYPE_CHECKING:
+    from airflow_resumable.cli.demo.aws import AwsJobs
+    from airflow_resumable.cli.demo.bigquery import BigQueryJobs
     from airflow_resumable.cli.demo.connect import ConnectJobs
     from airflow_resumable.cli.demo.kubernetes import KubernetesJobs
     from airflow_resumable.cli.demo.spark import SparkJobs
+
+    AnyJobs = LocalJobs | SparkJobs | KubernetesJobs | ConnectJobs | BigQueryJobs | AwsJobs
 
 _NAME: Final = "airflow-resumable demo"
 _NOT_RIGHT: Final = 1
@@ -79,17 +83,27 @@ def run(args: argparse.Namespace) -> int:
             return _fail(f"stopped by {stopped.signal.name}", 128 + stopped.signal)
 
 
-def _system_class(name: str) -> type[LocalJobs | SparkJobs | KubernetesJobs | ConnectJobs]:
+def _system_class(
+    name: str,
+) -> type[AnyJobs]:
     if name == "local":
         return LocalJobs
     if name == "kubernetes":
         from airflow_resumable.cli.demo.kubernetes import KubernetesJobs
 
         return KubernetesJobs
+    if name == "bigquery":
+        from airflow_resumable.cli.demo.bigquery import BigQueryJobs
+
+        return BigQueryJobs
     if name == "spark-connect":
         from airflow_resumable.cli.demo.connect import ConnectJobs
 
         return ConnectJobs
+    if name == "emr":
+        from airflow_resumable.cli.demo.emr import EmrJobs
+
+        return EmrJobs
     from airflow_resumable.cli.demo.spark import SparkJobs
 
     return SparkJobs

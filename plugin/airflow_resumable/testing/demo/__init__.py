@@ -17,5 +17,11 @@ SPARK_VARIABLE = "AIRFLOW_RESUMABLE_DEMO_SPARK"
 KUBERNETES_JOBS = Path(__file__).with_name("kubernetes_jobs.py")
 """One pod, through the provider's operator and through ours."""
 
+BIGQUERY_JOBS = Path(__file__).with_name("bigquery_jobs.py")
+"""One query of BigQuery, through the provider's operator and through ours."""
+
 CONNECT_JOBS = Path(__file__).with_name("connect_jobs.py")
 """One statement on a Spark Connect server, as it is run without an operator for it, and through ours."""
+
+EMR_JOBS = Path(__file__).with_name("emr_jobs.py")
+"""One step of an EMR cluster, through the provider's operator and through ours."""
