@@ -267,10 +267,11 @@ def test_steps_are_watched_in_the_region_on_record(service: EmrService, tries: T
 
 
 def test_a_lookup_searches_the_region_of_the_intent(service: EmrService, tries: TaskTries) -> None:
-    """The Dag names another one, and an unknown cluster there, before the id is on record."""
+    """The Dag names another one, and a cluster that isn't known, before the id is on record."""
     assert tries.crash(lambda: service.operator(RUNS), "after_accept")
     service.release()
-    assert tries.run(service.operator(RUNS, region_name="us-west-2")) == service.steps()
+    elsewhere = service.operator(RUNS, region_name="us-west-2", job_flow_id="j-UNKNOWN")
+    assert tries.run(elsewhere) == service.steps()
     assert len(service.jobs()) == 1
 
 

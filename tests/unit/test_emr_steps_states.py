@@ -18,6 +18,7 @@ from airflow_resumable.jobs.adapter import Observation, observe
 from airflow_resumable.jobs.errors import ResumableJobFatal
 from airflow_resumable.operators import _emr_states as states
 from airflow_resumable.operators._aws_errors import AnswerCutOff
+from airflow_resumable.operators._aws_parent import check
 from airflow_resumable.operators._emr_arguments import parsed, parts
 from airflow_resumable.operators._emr_cluster import MOST_PAGES, EmrCluster
 from airflow_resumable.operators._emr_names import LONGEST_NAME, Mark, marked
@@ -185,3 +186,13 @@ def test_a_request_that_is_listed_in_part_is_asked_for_again() -> None:
     history = History([listed(1, f"x [{TOKEN} 1/2 aa]", timedelta(0))])
     with pytest.raises(AnswerCutOff, match=r"of 2 steps .*, 1 are listed so far"):
         EmrCluster(history, "j-1").marked(lambda mark: True, NOW - timedelta(minutes=5))
+
+
+def test_a_provider_that_lacks_something_is_named() -> None:
+    """When the operator is imported, and with the versions that have it."""
+
+    class EmrAddStepsOperator:
+        """As of a version that has no hook."""
+
+    with pytest.raises(ImportError, match=r"providers-amazon has no hook, which .*tested with 9\.39\.0"):
+        check(EmrAddStepsOperator, ("hook",))

@@ -132,10 +132,12 @@ class ResumableEmrAddStepsOperator(AwsAdapter, EmrAddStepsOperator):
         return self._found_cluster
 
     def _cluster_by_name(self) -> str:
-        found = self._patiently(
-            f"looking for cluster {self.job_flow_name!r}",
-            lambda: self.aws.hook.get_cluster_id_by_name(str(self.job_flow_name), self.cluster_states),
-        )
+        def ask() -> Any:
+            # The hook asks by the client that is made here.
+            aws, _ = self.aws, self.aws.reading
+            return aws.hook.get_cluster_id_by_name(str(self.job_flow_name), self.cluster_states)
+
+        found = self._patiently(f"looking for cluster {self.job_flow_name!r}", ask)
         if not found:
             raise AirflowException(f"No cluster found for name: {self.job_flow_name}")
         return str(found)
@@ -263,8 +265,16 @@ class ResumableEmrAddStepsOperator(AwsAdapter, EmrAddStepsOperator):
 
     def _find(self, wanted: Callable[[Mark], bool], since: datetime) -> list[FoundJob]:
         found: list[tuple[MarkedSteps, FoundJob]] = []
-        for region, cluster in self._places():
-            for steps in EmrCluster(self.aws.elsewhere(region), cluster).marked(wanted, since):
+        for number, (region, cluster) in enumerate(self._places()):
+            try:
+                marked_steps = EmrCluster(self.aws.elsewhere(region), cluster).marked(wanted, since)
+            except Exception as error:
+                # The first is where steps were going to be added; to a cluster that isn't there none were.
+                if number == 0 or code_of(error) != "InvalidRequestException":
+                    raise
+                self.log.warning("No steps of this task in %s, %s: %s", region, cluster, message_of(error))
+                continue
+            for steps in marked_steps:
                 job = external_id_of(cluster, steps.ids)
                 found.append((steps, FoundJob(job, steps.state, steps.token, {"region": region})))
         found.sort(key=lambda pair: (pair[0].created, pair[0].ids))
