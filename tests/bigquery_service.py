@@ -14,28 +14,13 @@ import pytest
 from airflow_resumable.operators.bigquery import ResumableBigQueryInsertJobOperator
 from airflow_resumable.testing.bigquery.emulator import BigQueryEmulator, Call, until
 from airflow_resumable.testing.conformance import SeenJob, ServiceUnderTest
-from airflow_resumable.testing.http_faults import HttpFaultProxy, Reply, path
+from airflow_resumable.testing.http_faults import HttpFaultProxy, path
 
 CONNECTION = "AIRFLOW_CONN_BIGQUERY_TEST"
 EMULATOR_HOST = "BIGQUERY_EMULATOR_HOST"
 """Where Google's own client looks for an emulator."""
 SUCCEEDS = "SELECT 1 AS one"
 FAILS = "SELECT * FROM nowhere.missing"
-
-
-def answer(code: int, reason: str, message: str = "spoiled by a test") -> Reply:
-    """Return an error as BigQuery's REST API gives it."""
-    one = {"reason": reason, "message": message, "domain": "global"}
-    return Reply(code, {"error": {"code": code, "message": message, "errors": [one]}})
-
-
-REPLIES = {
-    "error": answer(500, "internalError"),
-    "unavailable": answer(503, "backendError"),
-    "throttle": answer(403, "rateLimitExceeded"),
-    "denied": answer(403, "accessDenied"),
-    "unauthorized": answer(401, "authError"),
-}
 
 
 def connection(project: str, **extra: Any) -> str:

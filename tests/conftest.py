@@ -107,8 +107,8 @@ def bigquery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BigQueryEmula
 @pytest.fixture(scope="session")
 def bigquery_proxy(bigquery: BigQueryEmulator) -> Iterator[HttpFaultProxy]:
     """A proxy before the emulator, whose named faults are told as BigQuery tells them."""
+    from airflow_resumable.testing.bigquery.replies import REPLIES
     from airflow_resumable.testing.http_faults import HttpFaultProxy
-    from tests.bigquery_service import REPLIES
 
     with HttpFaultProxy(bigquery.port, replies=REPLIES) as proxy:
         yield proxy

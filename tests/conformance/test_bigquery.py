@@ -16,11 +16,12 @@ from google.cloud.bigquery import QueryJob
 
 from airflow_resumable.jobs.errors import JobMissing, ResumableJobFatal, StatusBudgetExhausted
 from airflow_resumable.testing.bigquery.emulator import BigQueryEmulator
+from airflow_resumable.testing.bigquery.replies import answer
 from airflow_resumable.testing.file_store import FileTaskStateStore
 from airflow_resumable.testing.http_faults import HttpFaultProxy, path
 from airflow_resumable.testing.task_tries import Crashed, TaskTries, at_point
 from tests import bigquery_service as bq
-from tests.bigquery_service import SUCCEEDS, BigQueryService, answer, defaults, serving
+from tests.bigquery_service import SUCCEEDS, BigQueryService, defaults, serving
 
 # Of the XCom `job_id_path`, by the provider's own operator.
 pytestmark = pytest.mark.filterwarnings("ignore:.*job_id_path:Warning", "ignore:.*use_legacy_sql:Warning")
