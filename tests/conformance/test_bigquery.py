@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
 from google.cloud.bigquery import QueryJob
 
 from airflow_resumable.jobs.errors import JobMissing, ResumableJobFatal, StatusBudgetExhausted
+from airflow_resumable.jobs.record import key_for
 from airflow_resumable.testing.bigquery.emulator import BigQueryEmulator
 from airflow_resumable.testing.bigquery.replies import answer
 from airflow_resumable.testing.file_store import FileTaskStateStore
@@ -234,6 +235,48 @@ def test_not_durable_is_the_providers_own(service: BigQueryService, tries: TaskT
     assert tries.record(service.operator("succeeds")) is None
 
 
+# --- clears that have discarded the record, as Airflow 3.4 does ---
+
+
+FORCE_RERUN = pytest.mark.parametrize("force_rerun", [True, False], ids=["force_rerun", "not force_rerun"])
+
+
+def discard(tries: TaskTries, subject: Any) -> None:
+    """Clear the task, and drop what is on record."""
+    tries.clear()
+    for key in (subject.external_id_key, key_for(subject.external_id_key)):
+        tries.store.delete(key)
+
+
+@FORCE_RERUN
+def test_a_live_job_of_before_the_clear_is_found_and_ended(
+    service: BigQueryService, tries: TaskTries, force_rerun: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the id that it must have; then the job is started again, once."""
+    monkeypatch.setenv("AIRFLOW__RESUMABLE__INSTALLATION_ID", "here")
+    assert tries.crash(lambda: service.operator("runs", force_rerun=force_rerun), "after_id")
+    discard(tries, service.operator("runs"))
+    with at_point("mid_poll", service.release):
+        job_id = tries.run(service.operator("runs", force_rerun=force_rerun))
+    first, second = service.inserted()
+    assert job_id == second.job_id != first.job_id
+    assert service.cancels() == 1
+    ended = service.emulator.job(first.job_id)
+    assert ended is not None
+    assert ended["status"]["errorResult"]["reason"] == "stopped"
+
+
+@FORCE_RERUN
+def test_an_ended_job_of_before_the_clear_is_run_again(
+    service: BigQueryService, tries: TaskTries, force_rerun: bool
+) -> None:
+    """Also where its id is made of the configuration: a user's clear is a reason."""
+    tries.run(service.operator("succeeds", force_rerun=force_rerun))
+    discard(tries, service.operator("succeeds"))
+    job_id = tries.run(service.operator("succeeds", force_rerun=force_rerun))
+    assert [call.job_id for call in service.inserted()][1:] == [job_id]
+
+
 # --- stops ---
 
 
@@ -320,6 +363,19 @@ def test_a_fault_at_the_submit_starts_no_second_job(
     spoiled = service.proxy.fail(fault, path("POST", r"/jobs(\?|$)"), times=2)
     tries.run(service.operator("succeeds"))
     assert spoiled.hits == 2
+    assert len(service.inserted()) == 1
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["answered 200", "answered 409"])
+def test_a_job_that_is_not_shown_at_once_is_no_missing_one(
+    service: BigQueryService, tries: TaskTries, lost: bool
+) -> None:
+    """BigQuery has named it, and for a while answers 404 (python-bigquery issue 2134)."""
+    if lost:
+        service.proxy.fail("lost_reply", path("POST", r"/jobs(\?|$)"))
+    hidden = service.proxy.fail(answer(404, "notFound"), path("GET", GET), times=4)
+    tries.run(service.operator("succeeds"))
+    assert hidden.hits == 4
     assert len(service.inserted()) == 1
 
 

@@ -113,6 +113,14 @@ def test_cancel_on_kill_keeps_its_meaning() -> None:
     assert (said.on_user_stop, said.on_final_failure) == ("cancel", "keep")
 
 
+def test_a_task_that_the_provider_has_deferred_is_answered_as_by_the_provider() -> None:
+    """Its Dag was edited while the provider's own trigger watched the job."""
+    event = {"status": "success", "message": "done", "job_id": "theirs"}
+    assert operator().execute_complete({}, event) == "theirs"
+    with pytest.raises(Exception, match="it failed"):
+        operator().execute_complete({}, {"status": "error", "message": "it failed"})
+
+
 # --- ids ---
 
 

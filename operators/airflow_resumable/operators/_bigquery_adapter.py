@@ -21,7 +21,7 @@ from airflow_resumable.jobs.mixin import ResumableJobMixin
 from airflow_resumable.operators import _bigquery_errors as errors
 from airflow_resumable.operators._bigquery_facts import MEMORY
 from airflow_resumable.operators._bigquery_hook import LimitedHook
-from airflow_resumable.operators._bigquery_jobs import JobClient, Place, status_of
+from airflow_resumable.operators._bigquery_jobs import SHOWN_WITHIN, JobClient, Place, status_of
 from airflow_resumable.operators._bigquery_links import showing
 from airflow_resumable.operators._bigquery_pause import Pause
 from airflow_resumable.operators._bigquery_search import Search
@@ -57,6 +57,8 @@ class BigQueryAdapter(ResumableJobMixin):
     _place: Place | None = None
     """Where the job at hand is."""
     _created: bool | None = None
+    _named_at: float | None = None
+    """When the answer to a submit, 200 or 409, has named the job, until it was seen since; monotonic."""
     _asking: JobClient | None = None
     _hook_location: str | None = None
     _noted: _Arguments = (None, None, None)
@@ -181,7 +183,16 @@ class BigQueryAdapter(ResumableJobMixin):
         return status_of(self._read(external_id))
 
     def _read(self, external_id: JsonValue) -> Any:
-        job = self._connected().get(str(external_id), self._where())
+        try:
+            job = self._connected().get(str(external_id), self._where())
+        except JobNotFound as missing:
+            named_at = self._named_at
+            if named_at is None or time.monotonic() - named_at > SHOWN_WITHIN:
+                raise
+            raise TimeoutError(
+                f"BigQuery has named this job, and doesn't show it yet: {missing}"
+            ) from missing
+        self._named_at = None
         self._job, self._place = job, Place.of_job(job)
         return job
 

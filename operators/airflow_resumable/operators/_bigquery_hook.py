@@ -27,5 +27,7 @@ class LimitedHook(BigQueryHook):
         """Return an authenticated client."""
         client: Any = super().get_client(*args, **kwargs)
         for scheme in ("https://", "http://"):
-            client._http.mount(scheme, _Limit())
+            # Another one may be there, for certificates of a client's own.
+            if type(client._http.get_adapter(scheme)) is HTTPAdapter:
+                client._http.mount(scheme, _Limit())
         return client

@@ -17,10 +17,14 @@ if TYPE_CHECKING:
     from airflow.providers.google.cloud.hooks.bigquery import BigQueryHook
 
 TOKEN_LABEL = "airflow-resumable-token"
+MOST_LABELS = 64
+"""Of one job, https://cloud.google.com/bigquery/docs/labels-intro."""
 CANCEL_LIMIT = 1.5
 """Seconds that a cancel may take: a task that dies has two."""
 REQUEST_LIMIT = 60.0
 """Seconds for any other request, beyond what it is told to wait."""
+SHOWN_WITHIN = 200.0
+"""Seconds after which a job that BigQuery has named is missing if it is not found, as in Google's client."""
 KNOWN_STATES = ("PENDING", "RUNNING", "DONE")
 """https://cloud.google.com/bigquery/docs/reference/rest/v2/Job#jobstatus"""
 

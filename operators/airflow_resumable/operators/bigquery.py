@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.google.cloud.hooks.bigquery import BigQueryHook
@@ -18,10 +19,7 @@ from airflow_resumable.operators import _bigquery_parent as _parent
 from airflow_resumable.operators._bigquery_adapter import BigQueryAdapter
 from airflow_resumable.operators._bigquery_conflict import Verdict, judge
 from airflow_resumable.operators._bigquery_facts import FACTS
-from airflow_resumable.operators._bigquery_jobs import (
-    TOKEN_LABEL,
-    Place,
-)
+from airflow_resumable.operators._bigquery_jobs import MOST_LABELS, TOKEN_LABEL, Place
 from airflow_resumable.operators._bigquery_plan import Plan, check_job_id, stock_prefix
 from airflow_resumable.operators._facts import ServiceFacts
 
@@ -184,6 +182,7 @@ class ResumableBigQueryInsertJobOperator(BigQueryAdapter, BigQueryInsertJobOpera
             self._begin(job_id, token, plan.place)
         except Conflict as taken:
             self._took(job_id, errors.place_of(taken) or plan.place, created=False)
+            self._named_at = time.monotonic()
             self.log.info("Job %s was started already, in %s", job_id, self._place)
         return job_id
 
@@ -215,13 +214,14 @@ class ResumableBigQueryInsertJobOperator(BigQueryAdapter, BigQueryInsertJobOpera
         finally:
             self.configuration = given
         self._took(job_id, Place.of_job(job), created=True, job=job)
+        self._named_at = time.monotonic()
 
     def _labelled(self, token: str | None) -> dict[str, Any]:
         given, self.configuration = self.configuration, copy.deepcopy(self.configuration)
         try:
             self._add_job_labels(self._hooked())
             labels = self.configuration.get("labels", {})
-            if token is not None and isinstance(labels, dict):
+            if token is not None and isinstance(labels, dict) and len(labels) < MOST_LABELS:
                 self.configuration["labels"] = {**labels, TOKEN_LABEL: token}
             return self.configuration
         finally:
