@@ -8,7 +8,6 @@ EMR is moto behind a layer that mends it, see `airflow_resumable.testing.aws`; t
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from airflow_resumable.testing.aws import AwsService, step
 from airflow_resumable.testing.file_store import FileTaskStateStore
 from airflow_resumable.testing.forked_try import ForkedTry
 from airflow_resumable.testing.task_tries import TaskTries, at_point
-from tests import systems
+from tests.emr_job_runs import reach
 from tests.emr_service import EmrService
 
 RUNS = step("work")
@@ -34,23 +33,11 @@ DONE = step("done", ["sleep", "0"])
 FAILS = step("broken", ["exit", "3"])
 
 
-@pytest.fixture(scope="module")
-def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AwsService]:
-    """One stand-in for all tests of this module."""
-    systems.require("moto")
-    with AwsService(tmp_path_factory.mktemp("aws")) as running:
-        yield running
-
-
 @pytest.fixture
-def service(aws: AwsService, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmrService]:
+def service(aws: AwsService, monkeypatch: pytest.MonkeyPatch) -> EmrService:
     """A cluster of the test's own, whose steps run ten at once."""
-    for name, value in aws.environment().items():
-        monkeypatch.setenv(name, value)
-    service = EmrService(aws)
-    yield service
-    aws.proxy.heal()
-    service.release()
+    reach(aws, monkeypatch)
+    return EmrService(aws)
 
 
 @pytest.fixture

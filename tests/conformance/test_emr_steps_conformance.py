@@ -7,25 +7,16 @@ EMR is moto behind a layer that mends it, see `airflow_resumable.testing.aws`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from airflow_resumable.testing.aws import AwsService, step
 from airflow_resumable.testing.conformance import JobConformance
-from tests import systems
+from tests.emr_job_runs import reach
 from tests.emr_service import EmrService
 
 STEPS = {"runs": ["spark-submit", "job.py"], "succeeds": ["sleep", "0"], "fails": ["exit", "3"]}
-
-
-@pytest.fixture(scope="module")
-def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AwsService]:
-    """One stand-in for all tests of this module."""
-    systems.require("moto")
-    with AwsService(tmp_path_factory.mktemp("aws")) as running:
-        yield running
 
 
 class TestOneStep(JobConformance):
@@ -35,14 +26,10 @@ class TestOneStep(JobConformance):
     how_many = 1
 
     @pytest.fixture
-    def service(self, aws: AwsService, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmrService]:
+    def service(self, aws: AwsService, monkeypatch: pytest.MonkeyPatch) -> EmrService:
         """Give a test a cluster of its own."""
-        for name, value in aws.environment().items():
-            monkeypatch.setenv(name, value)
-        service = EmrService(aws)
-        yield service
-        aws.proxy.heal()
-        service.release()
+        reach(aws, monkeypatch)
+        return EmrService(aws)
 
     def make(self, service: EmrService, outcome: Any) -> Any:
         """Make an operator whose steps do what is asked for."""

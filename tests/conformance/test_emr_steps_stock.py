@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from airflow_resumable.operators.emr import ResumableEmrAddStepsOperator
 from airflow_resumable.testing.aws import AwsService, step
 from airflow_resumable.testing.file_store import FileTaskStateStore
 from airflow_resumable.testing.task_tries import TaskTries
-from tests import systems
+from tests.emr_job_runs import reach
 from tests.emr_service import EmrService
 
 STEPS = [step("a", ["sleep", "0"]), step("b", ["sleep", "0"])]
@@ -30,19 +29,10 @@ STEPS = [step("a", ["sleep", "0"]), step("b", ["sleep", "0"])]
 LINKS = ["_link_EmrClusterLink", "_link_EmrLogsLink", "_link_JobLink"]
 
 
-@pytest.fixture(scope="module")
-def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AwsService]:
-    """One stand-in for all tests of this module."""
-    systems.require("moto")
-    with AwsService(tmp_path_factory.mktemp("aws")) as running:
-        yield running
-
-
 @pytest.fixture
 def service(aws: AwsService, monkeypatch: pytest.MonkeyPatch) -> EmrService:
     """A cluster of the test's own, whose steps run ten at once."""
-    for name, value in aws.environment().items():
-        monkeypatch.setenv(name, value)
+    reach(aws, monkeypatch)
     return EmrService(aws)
 
 
@@ -121,13 +111,8 @@ def test_what_is_sent_is_the_parents_but_for_the_names(service: EmrService, trie
     assert ours == theirs
 
 
-def test_links_are_there_before_the_task_has_ended(
-    aws: AwsService, tries: TaskTries, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_links_are_there_before_the_task_has_ended(service: EmrService, tries: TaskTries) -> None:
     """As soon as the steps are on record, each where Airflow puts it."""
-    for name, value in aws.environment().items():
-        monkeypatch.setenv(name, value)
-    service = EmrService(aws)
     assert tries.crash(lambda: service.operator(step("work")), "after_id")
     pushed = dict(tries.xcoms)
     page = f"https://console.aws.amazon.com/emr/home?region=us-east-1#/clusterDetails/{service.cluster}"

@@ -23,9 +23,10 @@ from airflow_resumable.operators._aws_adapter import AwsAdapter
 from airflow_resumable.operators._aws_errors import code_of, message_of, part_of
 from airflow_resumable.operators._aws_parent import BASE_OPERATOR, HOOK, check
 from airflow_resumable.operators._emr_arguments import external_id_of, parsed, parts
-from airflow_resumable.operators._emr_cluster import EmrCluster, MarkedSteps
+from airflow_resumable.operators._emr_cluster import EmrCluster
 from airflow_resumable.operators._emr_facts import FACTS
 from airflow_resumable.operators._emr_names import Mark, marked
+from airflow_resumable.operators._emr_search import find
 from airflow_resumable.operators._emr_watch import StepsWatch
 from airflow_resumable.operators._facts import ServiceFacts
 
@@ -264,39 +265,10 @@ class ResumableEmrAddStepsOperator(AwsAdapter, EmrAddStepsOperator):
         return self._find(lambda mark: mark.family == family, since)
 
     def _find(self, wanted: Callable[[Mark], bool], since: datetime) -> list[FoundJob]:
-        found: list[tuple[MarkedSteps, FoundJob]] = []
-        for number, (region, cluster) in enumerate(self._places()):
-            try:
-                marked_steps = EmrCluster(self.aws.elsewhere(region), cluster).marked(wanted, since)
-            except Exception as error:
-                # The first is where steps were going to be added; to a cluster that isn't there none were.
-                if number == 0 or code_of(error) != "InvalidRequestException":
-                    raise
-                self.log.warning("No steps of this task in %s, %s: %s", region, cluster, message_of(error))
-                continue
-            for steps in marked_steps:
-                job = external_id_of(cluster, steps.ids)
-                found.append((steps, FoundJob(job, steps.state, steps.token, {"region": region})))
-        found.sort(key=lambda pair: (pair[0].created, pair[0].ids))
-        return [job for _, job in found]
-
-    def _places(self) -> list[tuple[str, str]]:
         attempt = self._resumable_attempt
         record = attempt.record if attempt is not None else None
         before = record.before if record is not None else None
-        places: list[tuple[str, str]] = []
-        if isinstance(before, dict):
-            places.append((str(before["region"]), str(before["job_flow_id"])))
-        try:
-            now = (self.aws.region, self._target())
-        except AirflowException as error:
-            if not places:
-                raise
-            self.log.warning("%s; looking in %s, where steps were going to be added", error, places[0][1])
-        else:
-            if now not in places:
-                places.append(now)
-        return places
+        return find(self.aws, before, self._target, wanted, since)
 
     # --- watch ---
 
