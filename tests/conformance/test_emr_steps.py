@@ -171,6 +171,15 @@ def test_a_clear_of_steps_that_nobody_waited_for_ends_them_first(
     assert [job.live for job in service.jobs()] == [False, True]
 
 
+def test_a_clear_may_go_on_with_steps_that_nobody_waited_for(service: EmrService, tries: TaskTries) -> None:
+    """on_clear=reconnect: the same ids, and nobody waits now either."""
+    expected = tries.run(service.operator(RUNS, wait_for_completion=False))
+    tries.clear()
+    again = service.operator(RUNS, wait_for_completion=False)
+    assert tries.run(again, {"on_clear": "reconnect"}) == expected
+    assert [job.live for job in service.jobs()] == [True]
+
+
 # --- the cluster ---
 
 
@@ -303,6 +312,19 @@ def test_a_cancel_that_is_not_answered_does_not_keep_a_dying_task(
         held.release()
 
 
+@pytest.mark.parametrize("fault", ["error", "unauthorized", "denied", "reset"])
+def test_a_cancel_that_fails_is_told_and_keeps_the_record(
+    service: EmrService, tries: TaskTries, caplog: pytest.LogCaptureFixture, fault: Any
+) -> None:
+    """The user has marked the task failed; the steps go on, and somebody has to know."""
+    tries.crash(lambda: service.operator(RUNS), "mid_poll")
+    service.fail("cancel", fault, 0)
+    with caplog.at_level(logging.ERROR):
+        assert tries.stop(service.operator(RUNS), "failed") == "JobKept"
+    assert "was NOT cancelled" in caplog.text
+    assert tries.record(service.operator(RUNS))["phase"] == "submitted"
+
+
 def test_steps_that_are_stopping_are_waited_for(
     aws: AwsService, service: EmrService, tries: TaskTries
 ) -> None:
@@ -389,6 +411,17 @@ def test_a_failed_deferred_job_is_told_in_the_log(
     with caplog.at_level(logging.ERROR), pytest.raises(JobFailed):
         deferred.resume(service.operator(FAILS), event)
     assert "(broken [r" in caplog.text
+
+
+def test_a_cluster_that_may_not_be_described_costs_a_link(
+    aws: AwsService, service: EmrService, tries: TaskTries
+) -> None:
+    """The steps are watched all the same, and the cluster is not asked for again."""
+    spoiled = aws.fail("denied", "DescribeCluster", times=0)
+    with at_look(3 * CLUSTER_EVERY, service.release):
+        tries.run(service.operator(RUNS))
+    assert spoiled.hits == 2
+    assert "emr_logs" not in dict(tries.xcoms)
 
 
 # --- calls ---

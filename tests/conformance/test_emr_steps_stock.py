@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from airflow.providers.amazon.aws.operators.emr import EmrAddStepsOperator
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, TaskDeferred
 
+from airflow_resumable.integration.examples import example_dags_folder
 from airflow_resumable.operators.emr import ResumableEmrAddStepsOperator
 from airflow_resumable.testing.aws import AwsService, step
 from airflow_resumable.testing.file_store import FileTaskStateStore
@@ -190,3 +192,13 @@ def test_a_task_that_the_parent_has_deferred_ends_as_it_would_have(
     returned: Any = subject.execute_complete(tries.context(subject), event)
     assert returned == service.steps()
     assert len(service.jobs()) == 1
+
+
+def test_the_example_does_what_it_says(service: EmrService, tries: TaskTries) -> None:
+    """Its task is deferred until both steps are completed."""
+    subject = runpy.run_path(str(example_dags_folder() / "resumable_emr_add_steps.py"))["add_steps"]
+    subject.job_flow_id = service.cluster
+    deferred = tries.defer(subject)
+    service.release()
+    assert deferred.resume(subject, deferred.event(60)) == service.steps()
+    assert [service.state(one) for one in service.steps()] == ["COMPLETED"] * 2

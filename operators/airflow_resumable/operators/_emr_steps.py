@@ -122,7 +122,8 @@ class ResumableEmrAddStepsOperator(AwsAdapter, EmrAddStepsOperator):
         if self._waits or attempt is None:
             return False
         # After a clear the steps of before are to be ended, so how they are counts.
-        return attempt.record is None or not was_cleared(attempt.facts, attempt.record)
+        ends = attempt.record is not None and was_cleared(attempt.facts, attempt.record)
+        return not ends or attempt.policy.on_clear == "reconnect"
 
     # --- steps and cluster ---
 
