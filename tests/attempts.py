@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sys
@@ -25,13 +24,13 @@ from airflow_resumable.testing.file_store import FileTaskStateStore
 from airflow_resumable.testing.jobservice.process import JobService
 from airflow_resumable.testing.local_job import LocalJobOperator
 from airflow_resumable.testing.variants import broken
+from tests.forkserver import processes
 
 SUCCEED = [sys.executable, "-c", "print('{\"rows\": 7}')"]
 FAIL = [sys.executable, "-c", "raise SystemExit(3)"]
 RUN_STARTED = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
 
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["tests.attempts"])
+_processes = processes("tests.attempts")
 
 
 def until_released(gate: Path) -> list[str]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import logging
-import multiprocessing
 import os
 import signal
 from dataclasses import dataclass, field
@@ -18,14 +17,14 @@ from typing import Any
 from airflow_resumable.operators.spark_connect import ResumableSparkConnectOperator
 from airflow_resumable.testing.file_store import FileTaskStateStore
 from airflow_resumable.testing.task_tries import TaskTries, at_point
+from tests.forkserver import processes
 from tests.spark_attempts import RUN_STARTED
 
 CONNECTION = "AIRFLOW_CONN_SPARK_CONNECT_DEFAULT"
 USER = "airflow"
 """Whose operations the operator's are, where the connection has no login."""
 
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["tests.connect_attempts"])
+_processes = processes("tests.connect_attempts")
 
 
 def connection(port: int, *, ui_url: str | None = None, **more: Any) -> str:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import logging
-import multiprocessing
 import os
 import signal
 import sys
@@ -29,12 +28,12 @@ from airflow_resumable.operators.spark_submit import ResumableSparkSubmitOperato
 from airflow_resumable.testing.file_store import FileTaskStateStore
 from airflow_resumable.testing.spark import SparkCluster
 from airflow_resumable.testing.spark_app import SparkApp
+from tests.forkserver import processes
 
 RUN_STARTED = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
 KEY = "spark_job_id"
 
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["tests.spark_attempts"])
+_processes = processes("tests.spark_attempts")
 
 
 def connection(
@@ -208,6 +207,13 @@ class Attempt:
                 self.pipe.close()
                 return said
         raise AssertionError("the attempt did not end")
+
+
+def begin(task: SparkTask, at: str, try_number: int = 1) -> Attempt:
+    """Start an attempt and wait until it is at a crash point."""
+    attempt = task.start(try_number, at)
+    attempt.wait_at_point()
+    return attempt
 
 
 def until(condition: Callable[[], bool], timeout: float = 60.0) -> None:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +44,14 @@ class SparkDrivers(ServiceUnderTest):
 
     def task(self, outcome: str) -> SparkTask:
         """Return what knows the environment of an attempt, and makes its operator."""
-        words = {"runs": (str(self.gate),), "succeeds": ("0",), "fails": ("0", "-", "fail")}[outcome]
+        seconds = self.gate if outcome == "runs" else 0
+        app = self.cluster.sleep_app(seconds, fail=outcome == "fails", bare=True)
         return SparkTask(
             self.cluster.environment,
             connection=connection(self.cluster),
             # The tries that the matrix makes bring a store of their own.
             store_dir=self.gate.with_suffix(".store"),
-            app=replace(self.cluster.sleep_app(0), args=words),
+            app=app,
         )
 
     def operator(self, outcome: str) -> Any:

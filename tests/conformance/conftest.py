@@ -1,19 +1,24 @@
 # SPDX-FileCopyrightText: 2026 The airflow-resumable authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of a real Spark Connect server share."""
+"""What the tests of a real Spark Connect server, and those of a real Spark master, share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from airflow_resumable.testing.connect_proxy import ConnectProxy
+from airflow_resumable.testing.spark import SparkCluster
 from airflow_resumable.testing.spark_connect import SparkConnectServer
 from airflow_resumable.testing.task_tries import TaskTries
-from tests import systems
+from tests import spark_attempts, systems
 from tests.connect_attempts import CONNECTION, connection
 from tests.connect_service import ConnectService
+from tests.spark_attempts import SparkTask
+from tests.spark_proxy import SparkProxy
 
 
 @pytest.fixture(scope="session")
@@ -47,3 +52,37 @@ def connect(connect_server: SparkConnectServer, connect_proxy: ConnectProxy) -> 
 def tries() -> TaskTries:
     """One task instance."""
     return TaskTries()
+
+
+@pytest.fixture
+def spark_started(spark: SparkCluster) -> Callable[[], list[str]]:
+    """The ids of the drivers that the master took since the test began, oldest first."""
+    before = {one.id for one in spark.drivers()}
+    return lambda: sorted(one.id for one in spark.drivers() if one.id not in before)
+
+
+@pytest.fixture
+def spark_state(spark: SparkCluster) -> Callable[[str], str]:
+    """The state of a driver as the master lists it."""
+    return lambda driver: next(one.state for one in spark.drivers() if one.id == driver)
+
+
+@pytest.fixture
+def spark_task(spark: SparkCluster, tmp_path: Path) -> Callable[..., SparkTask]:
+    """Make a task whose driver sleeps for some seconds, or until a file is there, and makes no context."""
+
+    def task(
+        seconds: float | Path = 0, *, fail: bool = False, bare: bool = True, **options: Any
+    ) -> SparkTask:
+        options.setdefault("connection", spark_attempts.connection(spark))
+        app = spark.sleep_app(seconds, tmp_path / "starts", fail=fail, bare=bare)
+        return SparkTask(spark.environment, store_dir=tmp_path / "store", app=app, **options)
+
+    return task
+
+
+@pytest.fixture
+def spark_proxy(spark: SparkCluster) -> Iterator[SparkProxy]:
+    """A proxy before the cluster's REST gateway."""
+    with SparkProxy(spark.rest_url) as running:
+        yield running

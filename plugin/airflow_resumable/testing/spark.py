@@ -227,22 +227,30 @@ class SparkCluster:
                 )
             self._pause()
 
-    def sleep_app(self, seconds: float, marker: Path | None = None, *, fail: bool = False) -> SparkApp:
+    def sleep_app(
+        self, seconds: float | Path, marker: Path | None = None, *, fail: bool = False, bare: bool = False
+    ) -> SparkApp:
         """Return an application that sleeps: compiled where there is a javac, else Spark's SQL shell.
 
         Args:
-            seconds: How long it sleeps once its context is up.
+            seconds: How long it sleeps once its context is up; compiled, a file: until that is there.
             marker: Gets a line (compiled) or a file (SQL shell, a directory then) at each start.
             fail: End with an error.
+            bare: Make no Spark context, where it is compiled.
+
+        Raises:
+            SystemUnavailable: There is no javac, and it is to wait for a file.
         """
         javac = shutil.which(
             "javac", path=f"{self.java_home / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
         )
         if javac is None:
+            if isinstance(seconds, Path):
+                raise SystemUnavailable("there is no javac to make what waits for a file: install a JDK")
             app = sql_sleep_app(self.spark_home, seconds, marker, fail)
         else:
             jar = build_sleep_jar(self.work_dir / "app", self.spark_home, javac)
-            app = java_sleep_app(jar, seconds, marker, fail)
+            app = java_sleep_app(jar, seconds, marker, fail, bare)
         options = {f"spark.{who}.extraJavaOptions": self._java_options for who in ("driver", "executor")}
         return replace(app, conf={**app.conf, **options})
 

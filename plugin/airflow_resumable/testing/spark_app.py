@@ -82,16 +82,20 @@ def build_sleep_jar(folder: Path, spark_home: Path, javac: str) -> Path:
     return jar
 
 
-def java_sleep_app(jar: Path, seconds: float, marker: Path | None = None, fail: bool = False) -> SparkApp:
+def java_sleep_app(
+    jar: Path, seconds: float | Path, marker: Path | None = None, fail: bool = False, bare: bool = False
+) -> SparkApp:
     """Return the compiled application, which every gateway takes.
 
     Args:
         jar: From `build_sleep_jar`.
-        seconds: How long it sleeps once its context is up.
+        seconds: How long it sleeps once its context is up; a file: until that is there.
         marker: A file that gets a line ``<pid> <application id>`` at each start.
         fail: End with exit code 3.
+        bare: Make no Spark context: a driver without an application, which starts and ends sooner.
     """
-    args = [str(seconds), str(marker or "-"), *(["fail"] if fail else [])]
+    words = [word for word, wanted in (("fail", fail), ("bare", bare)) if wanted]
+    args = [str(seconds), str(marker or "-"), *words]
     return SparkApp(f"file:{jar}", "SleepApp", tuple(args), dict(_SMALL))
 
 
