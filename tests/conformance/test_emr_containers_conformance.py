@@ -14,9 +14,13 @@ import pytest
 
 from airflow_resumable.testing.aws import AwsService
 from airflow_resumable.testing.conformance import JobConformance
-from tests.emr_job_runs import JobRunService, containers, reach
+from tests.emr_job_runs import JobRunService, containers, cut_off, cut_off_connects, reach
+
+__all__ = ["cut_off"]
 
 
+@cut_off_connects
+@pytest.mark.usefixtures("cut_off")
 class TestContainers(JobConformance):
     """A job run that is known by its client token."""
 

@@ -17,7 +17,10 @@ from airflow_resumable.operators.emr_containers import ResumableEmrContainerOper
 from airflow_resumable.testing.aws import AwsService
 from airflow_resumable.testing.http_faults import Reply
 from airflow_resumable.testing.task_tries import TaskTries
-from tests.emr_job_runs import JobRunService, containers, reach
+from tests.emr_job_runs import JobRunService, containers, cut_off, cut_off_connects, reach
+
+__all__ = ["cut_off"]
+pytestmark = [cut_off_connects, pytest.mark.usefixtures("cut_off")]
 
 UNLISTED = Reply(200, {"jobRuns": []})
 

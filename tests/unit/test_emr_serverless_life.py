@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -13,11 +14,14 @@ from tenacity import wait_fixed
 
 from airflow_resumable.jobs import transient
 from airflow_resumable.jobs.errors import JobNotSettled, ResumableJobFatal, StatusBudgetExhausted
-from airflow_resumable.operators import _emr_job_run, emr_serverless
+from airflow_resumable.operators import _emr_run_search, emr_serverless
 from airflow_resumable.testing.aws import ROLE, AwsService
 from airflow_resumable.testing.http_faults import Reply
 from airflow_resumable.testing.task_tries import Crashed, TaskTries, at_point
-from tests.emr_job_runs import JobRunService, reach, serverless
+from tests.emr_job_runs import JobRunService, cut_off, cut_off_connects, reach, serverless
+
+__all__ = ["cut_off"]
+pytestmark = [cut_off_connects, pytest.mark.usefixtures("cut_off")]
 
 UNLISTED = Reply(200, {"jobRuns": []})
 
@@ -113,6 +117,19 @@ def test_a_conflict_of_a_stopping_application_is_none_of_tokens(
         tries.run(serverless(service))
     tries.run(serverless(service))
     assert len(service.ids()) == 1
+
+
+@pytest.mark.parametrize(("age", "created"), [(0.0, True), (60.0, False)])
+def test_a_run_that_is_older_than_its_submit_was_there(
+    service: JobRunService, tries: TaskTries, age: float, created: bool
+) -> None:
+    """The service answers a submit alike for a new run and for one that the token had."""
+    operator = serverless(service)
+    assert operator.was_job_created() is None
+    tries.run(operator)
+    run = {"state": "SUCCESS", "createdAt": time.time() - age}
+    service.aws.fail(Reply(200, {"jobRun": run}), "GetJobRun")
+    assert operator.was_job_created() is created
 
 
 # --- the application ---
@@ -275,11 +292,11 @@ def test_a_search_has_an_end(
             jobDriver=driver,
         )
     monkeypatch.setattr(emr_serverless, "_PAGE", 2)
-    monkeypatch.setattr(_emr_job_run, "MOST_PAGES", 2)
-    with pytest.raises(ResumableJobFatal, match=r"more job runs since .* than are read"):
+    monkeypatch.setattr(_emr_run_search, "MOST_PAGES", 2)
+    with pytest.raises(ResumableJobFatal, match=r"since .* has more job runs than are read"):
         tries.run(serverless(service))
     assert service.ids() == []
-    monkeypatch.setattr(_emr_job_run, "MOST_PAGES", 3)
+    monkeypatch.setattr(_emr_run_search, "MOST_PAGES", 3)
     tries.run(serverless(service))
     assert len(service.ids()) == 1
 

@@ -23,7 +23,10 @@ from airflow_resumable.operators.emr_containers import ResumableEmrContainerOper
 from airflow_resumable.operators.emr_serverless import ResumableEmrServerlessStartJobOperator
 from airflow_resumable.testing.aws import AwsService
 from airflow_resumable.testing.task_tries import TaskTries, at_point
-from tests.emr_job_runs import JobRunService, containers, reach, serverless
+from tests.emr_job_runs import JobRunService, containers, cut_off, cut_off_connects, reach, serverless
+
+__all__ = ["cut_off"]
+pytestmark = [cut_off_connects, pytest.mark.usefixtures("cut_off")]
 
 DOCS = Path(__file__).resolve().parents[2] / "docs/operators"
 LOOKS = 12

@@ -12,19 +12,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import datetime
-from itertools import islice
+from dataclasses import replace
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_resumable.jobs.adapter import FoundJob, SubmitWindow
-from airflow_resumable.jobs.errors import JobNotFound, JobNotSettled, ResumableJobFatal
+from airflow_resumable.jobs.errors import JobNotFound, JobNotSettled
 from airflow_resumable.jobs.policies import ResumePolicy, configured
 from airflow_resumable.jobs.token import family_of
 from airflow_resumable.operators import _aws_errors
 from airflow_resumable.operators._aws_adapter import AwsAdapter
+from airflow_resumable.operators._emr_run_search import RunStates, carrying_tokens
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -36,25 +37,8 @@ STARTED = "started, not waited for"
 NOT_FOUND = "ResourceNotFoundException"
 INVALID = "ValidationException"
 
-MOST_PAGES = 400
-"""Pages of runs that a lookup reads, at most: 20,000 runs since this run of the Dag began."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunStates:
-    """The service's own words for a run's state.
-
-    Args:
-        active: Yet to start, or at work.
-        succeeded: Has done its work.
-        failed: Has ended without success.
-        stopping: Was told to end, and has not ended yet.
-    """
-
-    active: frozenset[str]
-    succeeded: str
-    failed: frozenset[str]
-    stopping: str
+_WHOLE_SECONDS = timedelta(seconds=1)
+"""What a time that is told in whole seconds may lack."""
 
 
 class JobRunAdapter(AwsAdapter):
@@ -75,6 +59,8 @@ class JobRunAdapter(AwsAdapter):
     """Where the run at hand lives, when that isn't where the operator would start one."""
     _give_up_at: float | None = None
     """Seconds since 1970, in the triggerer."""
+    _taken_since: datetime | None = None
+    """The first moment, by the service's clock, at which it can have taken the last submit."""
     _why: str = ""
     """What the service said of the last look's state."""
 
@@ -147,6 +133,27 @@ class JobRunAdapter(AwsAdapter):
         self._go_to(None)
         self.job_id = self._start(self.idempotency_token, context)
         return self.job_id
+
+    def _sent(self, send: Callable[[], Any]) -> Any:
+        """Send a submit, and note by the service's clock how long ago it can have been taken."""
+        began, self._taken_since = time.monotonic(), None
+        answer = send()
+        headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+        if told := headers.get("date"):
+            took = timedelta(seconds=time.monotonic() - began)
+            self._taken_since = parsedate_to_datetime(told) - took
+        return answer
+
+    def was_job_created(self) -> bool | None:
+        """Say whether the last submit made its run; both services answer alike for one that the token had.
+
+        A run that is older than the request was there before. One that is not may be another attempt's with
+        the same token, of the same moment: who ends a run on this word has to know that nobody watches it.
+        """
+        if self._taken_since is None or self.job_id is None:
+            return None
+        created = self._describe(self.aws.reading, self.job_id).get("createdAt")
+        return None if created is None else bool(created >= self._taken_since - _WHOLE_SECONDS)
 
     def get_job_status(self, external_id: JsonValue, context: Context) -> str:
         """Return the service's word for the run's state.
@@ -285,24 +292,16 @@ class JobRunAdapter(AwsAdapter):
         return found
 
     def _find_here(self, is_wanted: Callable[[str], bool], since: datetime) -> Iterator[FoundJob]:
-        location = self._here()
-        pages = self._pages(self.aws.reading, since)
+        where = f"{self.place_name} {self._place}"
         try:
-            for page in islice(pages, MOST_PAGES):
-                for run in page:
-                    carried = self._token_of(run)
-                    if carried is not None and is_wanted(carried):
-                        yield FoundJob(run["id"], str(run["state"]), token=carried, location=location)
-            if next(pages, None):
-                raise ResumableJobFatal(
-                    f"{self.place_name} {self._place} has more job runs since {since.isoformat()} than are "
-                    f"read ({MOST_PAGES} pages), so nobody can say whether this task's is among them; look "
-                    "for its name in the service, then clear the task"
-                )
+            pages = self._pages(self.aws.reading, since)
+            for run, token in carrying_tokens(pages, self._token_of, f"{where} since {since.isoformat()}"):
+                if is_wanted(token):
+                    yield FoundJob(run["id"], str(run["state"]), token=token, location=self._here())
         except Exception as error:
             if _aws_errors.code_of(error) != NOT_FOUND:
                 raise
-            self.log.info("There is no %s %s, so no run in it", self.place_name, self._place)
+            self.log.info("There is no %s, so no run in it", where)
 
     def _locations(self) -> list[JsonValue]:
         """Where this task's runs may be: where one would be started, and where one was or was to be."""

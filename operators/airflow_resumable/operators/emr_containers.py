@@ -16,8 +16,9 @@ from airflow_resumable.jobs.link import JobLink
 from airflow_resumable.operators import _aws_errors, _aws_parent
 from airflow_resumable.operators._arguments import check_seconds, check_whole
 from airflow_resumable.operators._emr_containers_facts import FACTS
-from airflow_resumable.operators._emr_job_run import INVALID, JobRunAdapter, RunStates
+from airflow_resumable.operators._emr_job_run import INVALID, JobRunAdapter
 from airflow_resumable.operators._emr_run_names import is_token, name_with, token_at_the_end, token_refused
+from airflow_resumable.operators._emr_run_search import RunStates
 from airflow_resumable.operators._facts import ServiceFacts
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class ResumableEmrContainerOperator(JobRunAdapter, EmrContainerOperator):  # typ
         if self.job_retry_max_attempts:
             request["retryPolicyConfiguration"] = {"maxAttempts": self.job_retry_max_attempts}
         try:
-            answer = self.aws.sending.start_job_run(**request)
+            answer = self._sent(lambda: self.aws.sending.start_job_run(**request))
         except Exception as error:
             said = _aws_errors.message_of(error)
             # The service's model has no error of its own for it.

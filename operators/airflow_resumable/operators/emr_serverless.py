@@ -18,8 +18,9 @@ from airflow_resumable.jobs.errors import TokenConflict
 from airflow_resumable.jobs.link import JobLink
 from airflow_resumable.operators import _aws_errors, _aws_parent
 from airflow_resumable.operators import _emr_serverless_application as application
-from airflow_resumable.operators._emr_job_run import JobRunAdapter, RunStates
+from airflow_resumable.operators._emr_job_run import JobRunAdapter
 from airflow_resumable.operators._emr_run_names import name_with, token_at_the_end, token_refused
+from airflow_resumable.operators._emr_run_search import RunStates
 from airflow_resumable.operators._emr_serverless_facts import FACTS
 from airflow_resumable.operators._facts import ServiceFacts
 
@@ -142,7 +143,8 @@ class ResumableEmrServerlessStartJobOperator(JobRunAdapter, EmrServerlessStartJo
             looks=self.waiter_max_attempts,
         )
         try:
-            answer = client.start_job_run(**self._request(token, context))
+            request = self._request(token, context)
+            answer = self._sent(lambda: client.start_job_run(**request))
         except client.exceptions.ConflictException as error:
             # It is told of an application that is stopping too.
             if token is None or application.state_of(self.aws.reading, place) not in application.READY:
