@@ -379,6 +379,17 @@ def test_a_job_that_is_not_shown_at_once_is_no_missing_one(
     assert len(service.inserted()) == 1
 
 
+def test_a_submit_that_is_never_answered_has_an_end(
+    service: BigQueryService, tries: TaskTries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job was started, the answer hangs: the submit is sent again, and its 409 names the job."""
+    monkeypatch.setattr("airflow_resumable.operators._bigquery_hook.REQUEST_LIMIT", 0.5)
+    held = service.proxy.hold(path("POST", r"/jobs(\?|$)"), when="answered")
+    job_id = tries.run(service.operator("succeeds"))
+    assert held.arrived
+    assert [one.job_id for one in service.inserted()] == [job_id]
+
+
 def test_a_used_up_budget_leaves_the_job_alone(service: BigQueryService, tries: TaskTries) -> None:
     """Also in the last try."""
     assert tries.crash(lambda: service.operator("runs"), "after_id")
