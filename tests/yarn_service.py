@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 from airflow_resumable.operators.spark_submit import ResumableSparkSubmitOperator
@@ -151,3 +152,13 @@ class YarnTask(SparkTask):
             **policy,
             **self.arguments,
         )
+
+
+def clients(service: YarnService) -> list[psutil.Process]:
+    """Return the spark-submit processes of a test that still run."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if any(str(service.gate) in word for word in words) and process.status() != psutil.STATUS_ZOMBIE:
+            found.append(process)
+    return found
