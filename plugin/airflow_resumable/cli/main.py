@@ -35,11 +35,19 @@ COMMANDS: Final[tuple[Command | Group, ...]] = (
             Argument(
                 ("--system",),
                 {
-                    "choices": ("local", "spark", "kubernetes", "spark-connect", "bigquery", "emr"),
+                    "choices": (
+                        "local",
+                        "spark",
+                        "kubernetes",
+                        "spark-connect",
+                        "bigquery",
+                        "emr",
+                        "emr-serverless",
+                    ),
                     "default": "local",
                     "help": "where the jobs run: the local job service of this package (default), a Spark "
                     "standalone cluster, a Kubernetes API server, a Spark Connect server, a BigQuery "
-                    "emulator, or a stand-in for Amazon EMR, started for the demo",
+                    "emulator, or a stand-in for Amazon EMR or EMR Serverless, started for the demo",
                 },
             ),
             Argument(

@@ -23,6 +23,7 @@ _LEAST_MEMORY: Final = {
     "spark-connect": 3_500 * _MIB,
     "bigquery": 2_500 * _MIB,
     "emr": 2_000 * _MIB,
+    "emr-serverless": 2_000 * _MIB,
 }
 _KUBERNETES_PROVIDER: Final = "apache-airflow-providers-cncf-kubernetes"
 _PROVIDER: Final = "apache-airflow-providers-apache-spark"
@@ -38,7 +39,7 @@ def require(system: str) -> None:
     """Check memory, disk, ports and what the system needs.
 
     Args:
-        system: ``local``, ``spark``, ``kubernetes``, ``spark-connect`` or ``emr``.
+        system: A name of the command line: ``local``, ``spark``, ``emr-serverless``, ...
 
     Raises:
         SystemUnavailable: Something is missing; one line that says what to do.
@@ -60,7 +61,7 @@ def require(system: str) -> None:
         _require_connect()
     elif system == "bigquery":
         _require_bigquery()
-    elif system == "emr":
+    elif system in ("emr", "emr-serverless"):
         _require_aws()
 
 

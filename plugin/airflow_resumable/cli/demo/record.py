@@ -31,6 +31,11 @@ _SYSTEMS = {
         "ResumableBigQueryInsertJobOperator",
     ),
     "emr": ("On a stand-in for Amazon EMR", "EmrAddStepsOperator", "ResumableEmrAddStepsOperator"),
+    "emr-serverless": (
+        "On a stand-in for EMR Serverless",
+        "EmrServerlessStartJobOperator",
+        "ResumableEmrServerlessStartJobOperator",
+    ),
 }
 SYSTEMS = tuple(_SYSTEMS)
 """Every system that a record may have."""
@@ -55,7 +60,7 @@ def write(
 
     Args:
         file: The file, which may be missing.
-        system: ``local``, ``spark``, ``kubernetes``, ``spark-connect`` or ``emr``.
+        system: A name of the command line: ``local``, ``spark``, ``emr-serverless``, ...
         versions: Versions by name.
         cases: The cases.
         outcomes: What they came to.

@@ -104,6 +104,10 @@ def _system_class(
         from airflow_resumable.cli.demo.emr import EmrJobs
 
         return EmrJobs
+    if name == "emr-serverless":
+        from airflow_resumable.cli.demo.emr_serverless import EmrServerlessJobs
+
+        return EmrServerlessJobs
     from airflow_resumable.cli.demo.spark import SparkJobs
 
     return SparkJobs

@@ -23,5 +23,8 @@ BIGQUERY_JOBS = Path(__file__).with_name("bigquery_jobs.py")
 CONNECT_JOBS = Path(__file__).with_name("connect_jobs.py")
 """One statement on a Spark Connect server, as it is run without an operator for it, and through ours."""
 
+EMR_SERVERLESS_JOBS = Path(__file__).with_name("emr_serverless_jobs.py")
+"""One job run of EMR Serverless, through the provider's operator and through ours."""
+
 EMR_JOBS = Path(__file__).with_name("emr_jobs.py")
 """One step of an EMR cluster, through the provider's operator and through ours."""
