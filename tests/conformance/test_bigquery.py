@@ -102,6 +102,18 @@ def test_what_was_edited_meanwhile_changes_no_name(service: BigQueryService, tri
     assert [(one.job_id, one.location) for one in service.inserted()] == [(job_id, "US")]
 
 
+def test_a_job_is_watched_where_it_was_started(service: BigQueryService, tries: TaskTries) -> None:
+    """The Dag names another location since; a new job would go there."""
+    assert tries.crash(lambda: service.operator("runs", location="EU"), "after_id")
+    service.release()
+    job_id = tries.run(service.operator("runs", location="US"))
+    assert [(one.job_id, one.location) for one in service.inserted()] == [(job_id, "EU")]
+    assert dict(tries.xcoms)["bigquery_job_detail"].endswith("!3sEU")
+    tries.clear()
+    tries.run(service.operator("runs", location="US"))
+    assert [one.location for one in service.inserted()] == ["EU", "US"]
+
+
 def test_the_connection_may_name_the_location(
     service: BigQueryService, tries: TaskTries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
