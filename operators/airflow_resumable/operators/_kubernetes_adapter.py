@@ -67,17 +67,19 @@ class KubernetesAdapter(Creation):
         return found
 
     def find_job_by_token(self, token: str, since: datetime, context: Context) -> Sequence[FoundJob]:
-        """Return the objects that carry the token as a label, in the operator's namespace.
+        """Return the objects that carry the token as a label, in the namespace that the intent names.
 
         Raises:
+            ResumableJobFatal: The intent names another cluster.
             ApiException: Among others, 403 where the user may not list.
         """
         from airflow_resumable.operators._kubernetes_api import TOKEN_LABEL
 
+        self._check_cluster()
         return self._find(f"{TOKEN_LABEL}={token}", since, context)
 
     def find_jobs_by_family(self, family: str, since: datetime, context: Context) -> Sequence[FoundJob]:
-        """Return the objects of every generation of the task instance, in the operator's namespace."""
+        """Return the objects of every generation of the task instance, where they may be."""
         from airflow_resumable.operators._kubernetes_api import FAMILY_LABEL
 
         found = self._find(f"{FAMILY_LABEL}={family}", since, context)
@@ -90,8 +92,13 @@ class KubernetesAdapter(Creation):
     def _find(self, selector: str, since: datetime, context: Context) -> list[FoundJob]:
         from airflow_resumable.operators._kubernetes_api import listed
 
-        namespace = self._namespace_on_record or self._plan(context).metadata.namespace
-        return [self._found(one) for one in listed(self._listing(), namespace, selector, since)]
+        intended = self._intended["namespace"] if self._intended is not None else None
+        known = dict.fromkeys(one for one in (intended, self._namespace_on_record) if one is not None)
+        return [
+            self._found(one)
+            for namespace in known or (self._plan(context).metadata.namespace,)
+            for one in listed(self._listing(), namespace, selector, since)
+        ]
 
     def _found(self, one: Any) -> FoundJob:
         from airflow_resumable.operators._kubernetes_api import TOKEN_LABEL

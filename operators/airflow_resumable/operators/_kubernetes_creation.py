@@ -14,6 +14,7 @@ from airflow_resumable.operators._kubernetes_identity import Identity
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from pydantic import JsonValue
 
 
 class Creation(Identity):
@@ -81,6 +82,13 @@ class Creation(Identity):
                 self.random_name_suffix = suffixed
         return self._planned
 
+    def snapshot_before_submit(self, context: Context) -> JsonValue:
+        """Return where the object is going to be created; kept with the intent, the next try looks there.
+
+        A template, an edited Dag or another connection may name another namespace by then.
+        """
+        return self._place(self._plan(context).metadata.namespace)
+
     def _to_create(self, context: Context) -> Any:
         from airflow_resumable.operators._kubernetes_api import labels_for, name_with
 
@@ -89,6 +97,16 @@ class Creation(Identity):
             # Nothing is recorded, so nobody will look for it.
             return self._build(context)
         body = copy.deepcopy(self._plan(context))
+        planned, intended = body.metadata.namespace, self._intended
+        if intended is not None and intended["namespace"] != planned:
+            # The first sender may only be asleep: under the same name there is but one of the two.
+            body.metadata.namespace = intended["namespace"]
+            self.log.warning(
+                "Creating the %s in namespace %s, where an earlier try was going to, and not in %s",
+                self.kind,
+                body.metadata.namespace,
+                planned,
+            )
         if self.random_name_suffix:
             body.metadata.name = name_with(body.metadata.name, token)
         self._mark(body, labels_for(token, family))
@@ -143,14 +161,17 @@ class Creation(Identity):
         if attempt is None or not uids:
             return
         selector = f"{FAMILY_LABEL}={attempt.mint.family},{TOKEN_LABEL}!={attempt.token}"
-        for one in listed(self._listing(), namespace, selector, attempt.search_from):
+        places = dict.fromkeys([namespace, *(one["namespace"] for one in ids if isinstance(one, dict))])
+        for one in (
+            each for place in places for each in listed(self._listing(), place, selector, attempt.search_from)
+        ):
             meta = one.metadata
             if meta.uid not in uids or not self._may_still_run(one):
                 continue
-            what = f"{self.kind} {namespace}/{meta.name}, uid {meta.uid}, of an earlier generation"
+            what = f"{self.kind} {meta.namespace}/{meta.name}, uid {meta.uid}, of an earlier generation"
             if not meta.deletion_timestamp:
                 self.log.warning("The %s, could still start; deleting it", what)
-                self._delete(meta.name, namespace, meta.uid)
+                self._delete(meta.name, meta.namespace, meta.uid)
             raise ConnectionError(f"{what}, is being deleted")
 
     def _before_create(self, body: Any, context: Context) -> None:

@@ -53,6 +53,34 @@ class Identity(ResumableJobMixin):
     def _place(self, namespace: str) -> dict[str, Any]:
         return {"cluster": self.hook.api_client.configuration.host, "namespace": namespace}
 
+    @property
+    def _intended(self) -> dict[str, Any] | None:
+        """Where the generation on record was going to be created, when that was noted."""
+        attempt = self._resumable_attempt
+        record = attempt.record if attempt is not None else None
+        before = record.before if record is not None else None
+        return before if isinstance(before, dict) and "namespace" in before else None
+
+    def _check_cluster(self) -> None:
+        """Raise if the intent was for another cluster: there its object may run, and can't be found here.
+
+        Raises:
+            ResumableJobFatal: Naming both clusters.
+        """
+        from airflow_resumable.jobs.errors import ResumableJobFatal
+
+        if self._intended is None:
+            return
+        namespace, there = self._intended["namespace"], self._intended.get("cluster")
+        here = self._place(namespace)["cluster"]
+        if there not in (None, here):
+            raise ResumableJobFatal(
+                f"a {self.kind} of this task was going to be created on cluster {there}, in namespace "
+                f"{namespace!r}, and the connection leads to {here} now: whether it was can't be seen from "
+                "here. Let the connection lead there again; or see to it that nothing of this task runs "
+                "there, and clear the task"
+            )
+
     def get_job_location(self, external_id: JsonValue, context: Context) -> JsonValue:
         """Return the API server's address and the namespace."""
         return self._place(self._parts(external_id)[1])
