@@ -232,7 +232,12 @@ class KubernetesCluster:
         for pod in self.pods(namespace):
             name = pod["metadata"]["name"]
             path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
-            self.request("POST", path, {"metadata": {"name": name, "namespace": namespace}})
+            try:
+                self.request("POST", path, {"metadata": {"name": name, "namespace": namespace}})
+            except httpx.HTTPStatusError as error:
+                # It has ended by itself since the list was made.
+                if error.response.status_code != 404:
+                    raise
 
     def pause_node(self) -> None:
         """Let new pods stay Pending until `resume_node`."""
