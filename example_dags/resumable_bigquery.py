@@ -14,6 +14,7 @@ clear cancels what runs and starts a new job.
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from airflow.sdk import DAG, task
 
@@ -40,7 +41,7 @@ with DAG(
     )
 
     @task
-    def report(first: str, second: str) -> str:
+    def report(first: Any, second: Any) -> str:
         """Use the jobs' ids, from which a task may read their rows."""
         return f"the rows are those of jobs {first} and {second}"
 
