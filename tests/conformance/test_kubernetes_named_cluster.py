@@ -25,7 +25,7 @@ from airflow_resumable.testing.file_store import FileTaskStateStore
 from airflow_resumable.testing.task_tries import TaskTries
 from tests import systems
 
-SCRIPT = "echo at-work; sleep 3; echo '{\"rows\": 7}' > /airflow/xcom/return.json"
+SCRIPT = "echo at-work; sleep 1; echo '{\"rows\": 7}' > /airflow/xcom/return.json"
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_a_job_outlives_its_worker(
     more = {
         **arguments,
         "do_xcom_push": False,
-        "cmds": ["sh", "-c", "sleep 3"],
+        "cmds": ["sleep", "1"],
         "wait_until_job_complete": True,
         "job_poll_interval": 0.5,
     }
