@@ -71,27 +71,83 @@ def in_belgium(service: BigQueryService, outcome: str, **arguments: Any) -> Any:
     return subject
 
 
-def test_a_location_is_learned_from_the_answer(service: BigQueryService, tries: TaskTries) -> None:
-    """Nobody named it; each request after the submit does."""
+def test_a_location_is_asked_for_before_the_submit(service: BigQueryService, tries: TaskTries) -> None:
+    """Nobody named it: a dry run tells; the submit and each request after it name it."""
     job_id = tries.run(in_belgium(service, "succeeds"))
     assert [(one.job_id, one.location) for one in service.inserted()] == [(job_id, "europe-west1")]
     assert tries.record(service.operator("succeeds"))["location"] == {
         "project": service.emulator.project,
         "location": "europe-west1",
     }
-    assert [call.status for call in service.calls() if not call.is_insert] != []
+    assert [call.dry_run for call in service.calls()][:2] == [True, False]
     assert all(call.status == 200 for call in service.calls())
 
 
-def test_a_location_is_learned_from_the_conflict(service: BigQueryService, tries: TaskTries) -> None:
-    """The answer to the submit was lost: asked without a location BigQuery knows no such job, a 409 tells."""
+def test_a_location_that_is_not_told_is_learned_from_the_conflict(
+    service: BigQueryService, tries: TaskTries
+) -> None:
+    """No dry run, and no answer to the submit: without a location BigQuery knows no job, a 409 tells."""
+    service.proxy.fail(answer(400, "invalid"), path("POST", r"/jobs(\?|$)"))
     assert tries.crash(lambda: in_belgium(service, "runs"), "after_accept")
+    service.proxy.fail(answer(400, "invalid"), path("POST", r"/jobs(\?|$)"))
     service.release()
     job_id = tries.run(in_belgium(service, "runs"))
     assert [(one.job_id, one.location) for one in service.inserted()] == [(job_id, "europe-west1")]
     lost = [call.status for call in service.calls() if call.job_id == job_id and call.status != 200]
     assert lost == [404, 409]
     assert tries.record(service.operator("runs"))["location"]["location"] == "europe-west1"
+
+
+@pytest.mark.parametrize("discarded", [False, True], ids=["record kept", "record discarded"])
+def test_a_clear_finds_a_job_whose_location_nobody_named(
+    service: BigQueryService, tries: TaskTries, discarded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker died before the answer: the job is ended before the next one is started."""
+    monkeypatch.setenv("AIRFLOW__RESUMABLE__INSTALLATION_ID", "here")
+    assert tries.crash(lambda: in_belgium(service, "runs"), "after_accept")
+    if discarded:
+        discard(tries, service.operator("runs"))
+    else:
+        tries.clear()
+    with at_point("mid_poll", service.release):
+        job_id = tries.run(in_belgium(service, "runs"))
+    first, second = service.inserted()
+    assert job_id == second.job_id != first.job_id
+    assert [first.location, second.location] == ["europe-west1"] * 2
+    kinds = [
+        "insert" if call.is_insert else "cancel"
+        for call in service.calls()
+        if call.is_insert or call.is_cancel
+    ]
+    assert kinds == ["insert", "cancel", "insert"]
+
+
+def test_a_clear_that_can_not_find_a_job_starts_none(service: BigQueryService, tries: TaskTries) -> None:
+    """BigQuery refuses to tell the location: the task says what to do, and goes on once it is given."""
+    rule = service.proxy.fail(answer(400, "invalid"), path("POST", r"/jobs(\?|$)"))
+    assert tries.crash(lambda: in_belgium(service, "runs"), "after_accept")
+    assert rule.hits == 1
+    tries.clear()
+    service.proxy.fail(answer(400, "invalid"), path("POST", r"/jobs(\?|$)"))
+    with pytest.raises(ResumableJobFatal, match="Give `location`"):
+        tries.run(in_belgium(service, "runs"))
+    assert len(service.inserted()) == 1
+    edited = in_belgium(service, "runs")
+    edited.location = "europe-west1"
+    with at_point("mid_poll", service.release):
+        tries.run(edited)
+    assert [call.location for call in service.inserted()] == ["europe-west1"] * 2
+    assert service.cancels() == 1
+
+
+def test_a_copy_runs_where_its_destination_is(service: BigQueryService, tries: TaskTries) -> None:
+    """There is no dry run of it: the dataset's metadata tell, before the submit."""
+    subject = in_belgium(service, "succeeds")
+    table = {**subject.configuration["query"]["defaultDataset"], "tableId": "copied"}
+    subject.configuration = {"copy": {"sourceTable": {**table, "tableId": "none"}, "destinationTable": table}}
+    with pytest.raises(Exception, match="none"):
+        tries.run(subject)
+    assert tries.record(subject)["before"]["location"] == "europe-west1"
 
 
 def test_what_was_edited_meanwhile_changes_no_name(service: BigQueryService, tries: TaskTries) -> None:
@@ -237,7 +293,8 @@ def test_a_dry_run_starts_no_job(service: BigQueryService, tries: TaskTries) -> 
     subject.configuration["dryRun"] = True
     assert tries.run(subject) is None
     assert tries.record(subject) is None
-    assert [service.emulator.job(call.job_id) for call in service.inserted()] == [None]
+    assert service.inserted() == []
+    assert [call.dry_run for call in service.calls()] == [True]
 
 
 def test_not_durable_is_the_providers_own(service: BigQueryService, tries: TaskTries) -> None:

@@ -10,12 +10,14 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from airflow.exceptions import AirflowProviderDeprecationWarning
 from google.cloud.bigquery import DEFAULT_RETRY
 
 from airflow_resumable.jobs.adapter import FoundJob, SubmitWindow
+from airflow_resumable.jobs.decision import was_cleared
 from airflow_resumable.jobs.errors import JobNotFound, ResumableJobFatal
 from airflow_resumable.jobs.mixin import ResumableJobMixin
 from airflow_resumable.operators import _bigquery_errors as errors
@@ -23,8 +25,9 @@ from airflow_resumable.operators._bigquery_facts import MEMORY
 from airflow_resumable.operators._bigquery_hook import LimitedHook
 from airflow_resumable.operators._bigquery_jobs import SHOWN_WITHIN, JobClient, Place, status_of
 from airflow_resumable.operators._bigquery_links import showing
+from airflow_resumable.operators._bigquery_location import located
 from airflow_resumable.operators._bigquery_pause import Pause
-from airflow_resumable.operators._bigquery_search import Search
+from airflow_resumable.operators._bigquery_search import MOST_NUMBERS, Search
 
 if TYPE_CHECKING:
     from airflow.providers.google.cloud.hooks.bigquery import BigQueryHook
@@ -33,8 +36,8 @@ if TYPE_CHECKING:
 
     from airflow_resumable.operators._bigquery_plan import Plan
 
-_CLEARS = 8
-"""Clears of a task instance whose jobs are looked for."""
+_CLEARED = 24
+"""By how much clears may have raised `max_tries` since a job that is looked for was started."""
 
 _Arguments = tuple[str | None, str | None, str | None]
 """Project, location and job id."""
@@ -61,6 +64,10 @@ class BigQueryAdapter(ResumableJobMixin):
     """When the answer to a submit, 200 or 409, has named the job, until it was seen since; monotonic."""
     _asking: JobClient | None = None
     _hook_location: str | None = None
+    _found: Mapping[str, Place] = MappingProxyType({})
+    """Where jobs are that a lookup has found."""
+    _derived: Place | None = None
+    """Where BigQuery said that a new job will run."""
     _noted: _Arguments = (None, None, None)
     _written: _Arguments | None = None
 
@@ -70,6 +77,7 @@ class BigQueryAdapter(ResumableJobMixin):
         project_id: Any
         location: str | None
         job_id: str | None
+        configuration: dict[str, Any]
         gcp_conn_id: str
         impersonation_chain: Any
         result_retry: Any
@@ -139,6 +147,18 @@ class BigQueryAdapter(ResumableJobMixin):
             )
         return Place(project, location or self._hook_location)
 
+    @property
+    def _planned_place(self) -> Place:
+        """Where a new job will run: with no location named, the one that BigQuery derives, asked for once."""
+        asked, known = self._asked_place, self._derived
+        if asked.location is not None:
+            return asked
+        if known is None or known.project != asked.project:
+            attempt = self._resumable_attempt
+            service = attempt.service if attempt is not None else None
+            known = self._derived = located(self._connected, asked, self.configuration, service)
+        return known
+
     def refresh_credentials(self, context: Context) -> bool:
         """Make the hook anew, which reads the connection and its keys again."""
         client, self._asking, self.hook = self._asking, None, None
@@ -184,7 +204,7 @@ class BigQueryAdapter(ResumableJobMixin):
 
     def _read(self, external_id: JsonValue) -> Any:
         try:
-            job = self._connected().get(str(external_id), self._where())
+            job = self._connected().get(str(external_id), self._where_is(external_id))
         except JobNotFound as missing:
             named_at = self._named_at
             if named_at is None or time.monotonic() - named_at > SHOWN_WITHIN:
@@ -200,6 +220,9 @@ class BigQueryAdapter(ResumableJobMixin):
         if self._place is None:
             self._place = self._asked_place
         return self._place
+
+    def _where_is(self, external_id: JsonValue) -> Place:
+        return self._found.get(str(external_id)) or self._where()
 
     def is_job_active(self, status: str) -> bool:
         """Say whether the job is queued or at work."""
@@ -237,21 +260,43 @@ class BigQueryAdapter(ResumableJobMixin):
 
     def find_job_by_token(self, token: str, since: datetime, context: Context) -> list[FoundJob]:
         """Return the job whose id, or whose label, carries `token`."""
-        return self._search(context).by_token(token)
+        attempt = self._resumable_attempt
+        record = attempt.record if attempt is not None else None
+        # After a clear the next job gets another token.
+        sent_again = attempt is None or (
+            record is not None and token == record.token and not was_cleared(attempt.facts, record)
+        )
+        return self._note(self._search(context).by_token(token, sent_again=sent_again))
 
     def find_jobs_by_family(self, family: str, since: datetime, context: Context) -> list[FoundJob]:
-        """Return the jobs of all generations, those of up to eight clears: two dozen requests, at most."""
+        """Return the jobs of all generations, by the ids that they must have.
+
+        Raises:
+            ResumableJobFatal: It can't be said whether there are any: see `Search.by_family`.
+        """
         attempt = self._resumable_attempt
         if attempt is None:
-            return []
-        newest = max(attempt.max_tries, attempt.owner.try_number + attempt.facts.retries)
-        numbers = range(max(0, attempt.max_tries - _CLEARS), newest + 2)
-        return self._search(context).by_family(attempt.mint, numbers)
+            raise ResumableJobFatal(
+                f"jobs of family {family} are looked for by ids that only an attempt can tell, and this "
+                "operator is not in one; call this from its execute()"
+            )
+        newest = max(attempt.max_tries, attempt.owner.try_number + attempt.facts.retries) + 1
+        numbers = range(max(0, attempt.max_tries - _CLEARED, newest + 1 - MOST_NUMBERS), newest + 1)
+        return self._note(self._search(context).by_family(attempt.mint, numbers))
+
+    def _note(self, found: list[FoundJob]) -> list[FoundJob]:
+        places = ((str(job.external_id), Place.of(job.location)) for job in found)
+        self._found = {**self._found, **{job_id: place for job_id, place in places if place is not None}}
+        return found
 
     def _search(self, context: Context) -> Search:
         plan, attempt = self._plan(context), self._resumable_attempt
-        known = attempt.record.location if attempt is not None and attempt.record is not None else None
-        return Search(self._connected(), plan, Place.of(known) or plan.place)
+        known = Place.of(attempt.record.location) if attempt is not None and attempt.record else None
+        place = known or plan.place
+        if place.location is None:
+            # Of an intent that could not say it then.
+            place = self._planned_place if self._asked_place.project == place.project else place
+        return Search(self._connected(), plan, place)
 
     # --- the job on record ---
 
@@ -311,7 +356,7 @@ class BigQueryAdapter(ResumableJobMixin):
         Raises:
             JobNotFound: BigQuery has no such job, in this location.
         """
-        self._connected().cancel(str(external_id), self._where())
+        self._connected().cancel(str(external_id), self._where_is(external_id))
 
     def on_kill(self) -> None:
         """Cancel the job of a task that is not durable, within 1.5 s; else the protocol decides."""

@@ -16,7 +16,8 @@ FACTS: tuple[ServiceFacts, ...] = (
     ServiceFacts(
         service="BigQuery",
         submit_window=SubmitWindow.CLOSED,
-        window="Nothing, while the job's location stays the same: an id is taken once in each location.",
+        window="Nothing, while the job's location stays the same: an id is taken once in each location. One "
+        "that nobody names is asked for before the submit.",
         token="the end of the job's id, unless `force_rerun=False`; the label `airflow-resumable-token`",
         memory="six months",
         cancel="jobs.cancel; what the job has billed so far stays billed",

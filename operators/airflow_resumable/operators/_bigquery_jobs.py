@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from google.api_core.exceptions import NotFound
+from google.cloud.bigquery import QueryJobConfig
 
 from airflow_resumable.jobs.errors import JobNotFound
 from airflow_resumable.operators import _bigquery_parent as _parent
@@ -137,6 +138,28 @@ class JobClient:
             timeout=seconds + self._timeout,
         )
         return bool(found.complete)
+
+    def location_of_query(self, query: Mapping[str, Any], place: Place) -> str | None:
+        """Return where BigQuery would run a query, by a dry run of it."""
+        # A session is begun by the job itself.
+        asked = {name: value for name, value in query.items() if name != "createSession"}
+        config = QueryJobConfig.from_api_repr({"query": asked, "dryRun": True})
+        job = self._client(place.project).query(
+            str(query.get("query", "")),
+            job_config=config,
+            project=place.project,
+            retry=self._retry,
+            job_retry=None,
+            timeout=self._timeout,
+        )
+        location: str | None = job.location
+        return location
+
+    def location_of_dataset(self, dataset: str, place: Place) -> str | None:
+        """Return where a dataset, named with its project, is."""
+        found = self._client(place.project).get_dataset(dataset, retry=self._retry, timeout=self._timeout)
+        location: str | None = found.location
+        return location
 
     def close(self) -> None:
         """Let go of the connections."""

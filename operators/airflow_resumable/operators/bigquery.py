@@ -139,7 +139,7 @@ class ResumableBigQueryInsertJobOperator(BigQueryAdapter, BigQueryInsertJobOpera
     def snapshot_before_submit(self, context: Context) -> JsonValue:
         """Return what the job's name is made of: the next try sends the same, whatever was edited since."""
         hook = self._hooked()
-        job_id, place = self._given[2], self._asked_place
+        job_id, place = self._given[2], self._planned_place
         started = hook.get_run_after_or_logical_date(context)
         if self.force_rerun:
             return Plan(job_id or stock_prefix(self.dag_id, self.task_id, started), place).recorded

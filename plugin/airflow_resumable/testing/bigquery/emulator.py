@@ -41,6 +41,7 @@ class Call:
         method, path: The HTTP request.
         status: The HTTP status of the answer.
         job_id, location: The job, empty for a listing.
+        dry_run: Whether it was to start no job.
     """
 
     at: float
@@ -49,11 +50,12 @@ class Call:
     status: int
     job_id: str = ""
     location: str = ""
+    dry_run: bool = False
 
     @property
     def is_insert(self) -> bool:
-        """Whether this is a ``jobs.insert``."""
-        return self.method == "POST" and self.path.endswith("/jobs")
+        """Whether this is a ``jobs.insert``, and no dry run."""
+        return self.method == "POST" and self.path.endswith("/jobs") and not self.dry_run
 
     @property
     def is_cancel(self) -> bool:
