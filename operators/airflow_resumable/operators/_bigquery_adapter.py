@@ -351,7 +351,7 @@ class BigQueryAdapter(ResumableJobMixin):
     # --- end ---
 
     def cancel_job(self, external_id: JsonValue, context: Context) -> None:
-        """Ask BigQuery to end the job, within 1.5 s; one that has ended is none to end.
+        """Ask BigQuery to end the job, see `JobClient.cancel`; one that has ended is none to end.
 
         Raises:
             JobNotFound: BigQuery has no such job, in this location.
@@ -359,7 +359,7 @@ class BigQueryAdapter(ResumableJobMixin):
         self._connected().cancel(str(external_id), self._where_is(external_id))
 
     def on_kill(self) -> None:
-        """Cancel the job of a task that is not durable, within 1.5 s; else the protocol decides."""
+        """Cancel the job of a task that is not durable; else the protocol decides."""
         if self.hook and self.job_id and self.cancel_on_kill and self.project_id:
             place = Place(self.project_id, self.location or self.hook.location)
             JobClient(self.hook).cancel(self.job_id, place)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 TOKEN_LABEL = "airflow-resumable-token"
 MOST_LABELS = 64
 """Of one job, https://cloud.google.com/bigquery/docs/labels-intro."""
-CANCEL_LIMIT = 1.5
-"""Seconds that a cancel may take: a task that dies has two."""
+CANCEL_LIMIT = (0.5, 1.0)
+"""Seconds for a cancel to connect and to be answered: a task that dies has two."""
 REQUEST_LIMIT = 60.0
 """Seconds for any other request, beyond what it is told to wait."""
 SHOWN_WITHIN = 200.0
@@ -107,7 +107,7 @@ class JobClient:
             raise JobNotFound(f"job {job_id!r} in {place}: {error}") from error
 
     def cancel(self, job_id: str, place: Place) -> None:
-        """Ask for a job's end, within `CANCEL_LIMIT` seconds.
+        """Ask for a job's end, within `CANCEL_LIMIT`; a token that has to be renewed first has as long again.
 
         Raises:
             JobNotFound: There is none of this id in this place.
