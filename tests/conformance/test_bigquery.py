@@ -189,6 +189,18 @@ def test_a_task_without_a_project_is_told_so(
     assert service.calls() == []
 
 
+def test_a_rendered_job_id_is_judged_before_anything_is_sent(
+    service: BigQueryService, tries: TaskTries
+) -> None:
+    """What a template has become is no beginning of an id."""
+    subject = service.operator("succeeds", job_id="{{ ds }}")
+    subject.job_id = "2026.01.01"
+    with pytest.raises(ValueError, match=r"job_id='2026\.01\.01' is not allowed"):
+        tries.run(subject)
+    assert service.calls() == []
+    assert tries.record(subject) is None
+
+
 # --- the provider's operator ---
 
 

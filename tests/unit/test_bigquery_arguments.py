@@ -11,13 +11,17 @@ from typing import Any
 
 import pytest
 from airflow.providers.google.cloud.operators.bigquery import BigQueryInsertJobOperator
+from airflow.sdk import Context
 
+from airflow_resumable.jobs.errors import ResumableJobFatal
+from airflow_resumable.jobs.token import TokenMint
 from airflow_resumable.operators import _bigquery_parent as parent
 from airflow_resumable.operators._bigquery_conflict import Verdict, judge
 from airflow_resumable.operators._bigquery_jobs import TOKEN_LABEL, Place
 from airflow_resumable.operators._bigquery_links import showing
 from airflow_resumable.operators._bigquery_pause import Pause
-from airflow_resumable.operators._bigquery_plan import Plan, check_job_id, stock_prefix
+from airflow_resumable.operators._bigquery_plan import Plan, stock_prefix
+from airflow_resumable.operators._bigquery_search import MOST_LOOKS, Search
 from airflow_resumable.operators.bigquery import ResumableBigQueryInsertJobOperator
 from tests.bigquery_service import SUCCEEDS, defaults
 
@@ -92,10 +96,36 @@ def test_a_wrong_argument_is_refused_at_parse_time(arguments: dict[str, Any], sa
 
 
 def test_a_template_is_not_judged_before_it_is_rendered() -> None:
-    """It may become anything; once rendered it is checked before anything is sent."""
+    """It may become anything."""
     operator(job_id="{{ ds }}")
-    with pytest.raises(ValueError, match=r"job_id='2026\.01\.01' is not allowed"):
-        check_job_id("2026.01.01")
+
+
+def test_jobs_of_no_attempt_are_not_looked_for() -> None:
+    """Nobody can say which ids they have, and "none" would be a guess."""
+    with pytest.raises(ResumableJobFatal, match=r"family abc .* not in one"):
+        operator().find_jobs_by_family("abc", datetime.now(UTC), Context())
+
+
+class _NothingElse:
+    """Has a job under every id, so that a search finds no end."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def get(self, job_id: str, place: Place) -> Any:
+        self.asked += 1
+        return SimpleNamespace(
+            state="DONE", error_result=None, labels={}, project=place.project, location=place.location
+        )
+
+
+def test_a_search_has_an_end() -> None:
+    """It says that it isn't complete, rather than find less."""
+    client: Any = _NothingElse()
+    mint = TokenMint("here", "dag", "run", "task", -1, None)
+    with pytest.raises(ResumableJobFatal, match="can't all be found"):
+        Search(client, Plan("mine", PLACE), PLACE).by_family(mint, range(2))
+    assert client.asked == MOST_LOOKS
 
 
 def test_an_installed_provider_that_lacks_something_is_named() -> None:
