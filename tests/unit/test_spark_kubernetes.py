@@ -203,6 +203,42 @@ def test_another_pod_that_has_the_name_since_is_not_ours(service: DriverPods, tr
     assert len(created(service)) == 1
 
 
+@pytest.mark.parametrize(("point", "begun"), [("after_accept", 1), ("after_intent", 0)])
+def test_another_namespace_is_not_for_the_driver_that_was_begun(
+    service: DriverPods, tries: TaskTries, monkeypatch: pytest.MonkeyPatch, point: str, begun: int
+) -> None:
+    """A connection that was edited between two tries: the pod is looked for, and made once, where it was."""
+    assert tries.crash(lambda: make("true"), point)
+    assert len(created(service)) == begun
+    other = service.cluster.namespace()
+    connection = json.loads(os.environ["AIRFLOW_CONN_SPARK_DEFAULT"])
+    connection["extra"]["namespace"] = other
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
+    tries.run(make("true"))
+
+    assert len(created(service)) == 1
+    assert service.cluster.audit.created("pods", other) == []
+    tries.clear()
+    tries.run(make("true"))
+    assert len(created(service)) == 1
+    assert len(service.cluster.audit.created("pods", other)) == 1
+
+
+def test_another_cluster_is_not_searched_for_the_driver(
+    service: DriverPods, tries: TaskTries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task fails, naming both masters; nothing is made."""
+    assert tries.crash(lambda: make("true"), "after_accept")
+    connection = json.loads(os.environ["AIRFLOW_CONN_SPARK_DEFAULT"])
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({**connection, "host": "k8s://https://other"})
+    )
+    with pytest.raises(ResumableJobFatal, match=r"on k8s://https://any.*names k8s://https://other now"):
+        tries.run(make("true"))
+
+    assert len(created(service)) == 1
+
+
 def test_an_evicted_driver_is_followed_by_another(service: DriverPods, tries: TaskTries) -> None:
     """The kubelet's eviction while no worker is alive: a failure, and the next try starts the next pod."""
     assert tries.crash(lambda: make(waits(service)), "after_id")

@@ -60,6 +60,7 @@ class KubernetesTarget(SparkTarget):
     missing_is_failure = True
     finds_by_family = True
     least_poll_interval = 20.0
+    snapshots = True
 
     def __init__(self, operator: Any, hook: Any) -> None:
         super().__init__(operator, hook)
@@ -94,6 +95,39 @@ class KubernetesTarget(SparkTarget):
 
     # --- submit ---
 
+    def snapshot(self) -> JsonValue:
+        """Return where the driver pod is going to be made; kept with the intent, the next try looks there."""
+        connection = self.hook._connection
+        return {"master": connection["master"], "namespace": connection["namespace"] or "default"}
+
+    def _go_where_it_was_begun(self) -> None:
+        """Use the namespace that the intent on record names, whatever the connection says by now.
+
+        Raises:
+            ResumableJobFatal: The intent names another cluster.
+        """
+        record = self.attempt.record
+        before: Any = record.before if record is not None and record.external_id is None else None
+        if not isinstance(before, dict):
+            return
+        here = self.hook._connection["master"]
+        if before["master"] != here:
+            raise ResumableJobFatal(
+                f"a driver pod of this task was going to be made on {before['master']}, in namespace "
+                f"{before['namespace']!r}, and the connection names {here} now: whether it was can't be seen "
+                "from here. Let the connection name that again; or see to it that nothing of this task runs "
+                "there, and clear the task"
+            )
+        if before["namespace"] != (self.hook._connection["namespace"] or "default"):
+            self._log.warning(
+                "An earlier try was going to make the driver pod in namespace %s; it is looked for and made "
+                "there, not in %s",
+                before["namespace"],
+                self.hook._connection["namespace"],
+            )
+            self.hook._connection["namespace"] = before["namespace"]
+        self.namespace = before["namespace"]
+
     def conf(self, token: str, family: str) -> dict[str, Any]:
         """Return the driver pod's name and labels, and that spark-submit is not to wait for its end.
 
@@ -106,6 +140,7 @@ class KubernetesTarget(SparkTarget):
                 f"{_WAIT}=true is not allowed: spark-submit would stay for as long as the application runs. "
                 "Leave it out, or set durable=False"
             )
+        self._go_where_it_was_begun()
         self._end_predecessors()
         self._created = None
         base = str(self.hook._name or "spark")
@@ -228,15 +263,29 @@ class KubernetesTarget(SparkTarget):
         return status == state.TERMINATING
 
     def find_token(self, token: str, since: datetime) -> Sequence[FoundJob]:
-        """Return the driver pods that carry the token as a label."""
+        """Return the driver pods that carry the token as a label.
+
+        Raises:
+            ResumableJobFatal: The intent names another cluster.
+        """
+        self._go_where_it_was_begun()
         return self._find(f"{TOKEN_LABEL}={token}", since)
 
     def find_family(self, family: str, since: datetime) -> Sequence[FoundJob]:
         """Return the driver pods of every generation."""
-        return self._find(f"{FAMILY_LABEL}={family}", since)
+        record = self.attempt.record
+        before: Any = record.before if record is not None else None
+        begun = [before["namespace"]] if isinstance(before, dict) else []
+        selector = f"{FAMILY_LABEL}={family}"
+        return [
+            one
+            for namespace in dict.fromkeys([*begun, self.namespace])
+            for one in self._find(selector, since, namespace)
+        ]
 
-    def _find(self, selector: str, since: datetime) -> list[FoundJob]:
-        pods = listed(self.client.list_namespaced_pod, self.namespace, selector, since)
+    def _find(self, selector: str, since: datetime, namespace: str = "") -> list[FoundJob]:
+        where = namespace or self.namespace
+        pods = listed(self.client.list_namespaced_pod, where, selector, since)
         return [
             FoundJob(
                 self._id_of(pod),
