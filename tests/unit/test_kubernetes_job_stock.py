@@ -203,7 +203,9 @@ def test_a_job_whose_name_is_stored_by_somebody_else_is_taken_over(
 def test_the_parent_goes_on_after_ours_with_a_job_of_its_own(service: JobService, tries: TaskTries) -> None:
     """It looks for none, so there are two for a while; back with ours, ours is watched on."""
     assert tries.crash(lambda: make_job(service, "runs"), "after_id")
-    # It lists as often as it may for as long as it sees our pod beside its own.
+    ours = tries.record(make_job(service))["external_id"]
+    service.until(lambda: service.pods_of(ours), "our pod is there")
+    # It lists as often as it may for as long as it sees our pod beside its own; where it sees none, it fails.
     operator = stock(service, discover_pods_retry_number=3)
     operator.execute(tries.context(operator))
     assert len(service.jobs()) == 2
