@@ -15,7 +15,6 @@ from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
 from google.cloud.bigquery import QueryJob
 
 from airflow_resumable.jobs.errors import JobMissing, ResumableJobFatal, StatusBudgetExhausted
-from airflow_resumable.jobs.record import key_for
 from airflow_resumable.testing.bigquery.emulator import BigQueryEmulator
 from airflow_resumable.testing.bigquery.replies import answer
 from airflow_resumable.testing.file_store import FileTaskStateStore
@@ -106,7 +105,7 @@ def test_a_clear_finds_a_job_whose_location_nobody_named(
     monkeypatch.setenv("AIRFLOW__RESUMABLE__INSTALLATION_ID", "here")
     assert tries.crash(lambda: in_belgium(service, "runs"), "after_accept")
     if discarded:
-        discard(tries, service.operator("runs"))
+        tries.discard(service.operator("runs"))
     else:
         tries.clear()
     with at_point("mid_poll", service.release):
@@ -322,13 +321,6 @@ def test_not_durable_is_the_providers_own(service: BigQueryService, tries: TaskT
 FORCE_RERUN = pytest.mark.parametrize("force_rerun", [True, False], ids=["force_rerun", "not force_rerun"])
 
 
-def discard(tries: TaskTries, subject: Any) -> None:
-    """Clear the task, and drop what is on record."""
-    tries.clear()
-    for key in (subject.external_id_key, key_for(subject.external_id_key)):
-        tries.store.delete(key)
-
-
 @FORCE_RERUN
 def test_a_live_job_of_before_the_clear_is_found_and_ended(
     service: BigQueryService, tries: TaskTries, force_rerun: bool, monkeypatch: pytest.MonkeyPatch
@@ -336,7 +328,7 @@ def test_a_live_job_of_before_the_clear_is_found_and_ended(
     """By the id that it must have; then the job is started again, once."""
     monkeypatch.setenv("AIRFLOW__RESUMABLE__INSTALLATION_ID", "here")
     assert tries.crash(lambda: service.operator("runs", force_rerun=force_rerun), "after_id")
-    discard(tries, service.operator("runs"))
+    tries.discard(service.operator("runs"))
     with at_point("mid_poll", service.release):
         job_id = tries.run(service.operator("runs", force_rerun=force_rerun))
     first, second = service.inserted()
@@ -353,7 +345,7 @@ def test_an_ended_job_of_before_the_clear_is_run_again(
 ) -> None:
     """Also where its id is made of the configuration: a user's clear is a reason."""
     tries.run(service.operator("succeeds", force_rerun=force_rerun))
-    discard(tries, service.operator("succeeds"))
+    tries.discard(service.operator("succeeds"))
     job_id = tries.run(service.operator("succeeds", force_rerun=force_rerun))
     assert [call.job_id for call in service.inserted()][1:] == [job_id]
 

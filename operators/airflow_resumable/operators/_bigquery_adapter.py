@@ -17,7 +17,6 @@ from airflow.exceptions import AirflowProviderDeprecationWarning
 from google.cloud.bigquery import DEFAULT_RETRY
 
 from airflow_resumable.jobs.adapter import FoundJob, SubmitWindow
-from airflow_resumable.jobs.decision import was_cleared
 from airflow_resumable.jobs.errors import JobNotFound, ResumableJobFatal
 from airflow_resumable.jobs.mixin import ResumableJobMixin
 from airflow_resumable.operators import _bigquery_errors as errors
@@ -262,9 +261,9 @@ class BigQueryAdapter(ResumableJobMixin):
         """Return the job whose id, or whose label, carries `token`."""
         attempt = self._resumable_attempt
         record = attempt.record if attempt is not None else None
-        # After a clear the next job gets another token.
+        # Where jobs of before are ended, the next one gets another token.
         sent_again = attempt is None or (
-            record is not None and token == record.token and not was_cleared(attempt.facts, record)
+            record is not None and token == record.token and not attempt.service.is_sweeping
         )
         return self._note(self._search(context).by_token(token, sent_again=sent_again))
 

@@ -194,13 +194,8 @@ class JobRunAdapter(AwsAdapter):
     @property
     def _only_starts(self) -> bool:
         """Whether a run that is on record is all that this attempt wants of it."""
-        from airflow_resumable.jobs.decision import was_cleared
-
         attempt = self._resumable_attempt
-        if self._waits or attempt is None:
-            return False
-        # After a clear the runs of before are to be ended, so how they are counts.
-        return attempt.record is None or not was_cleared(attempt.facts, attempt.record)
+        return not self._waits and attempt is not None and not attempt.service.is_sweeping
 
     def is_job_active(self, status: str) -> bool:
         """Say whether the run is yet to start or at work."""

@@ -116,14 +116,8 @@ class ResumableEmrAddStepsOperator(AwsAdapter, EmrAddStepsOperator):
     @property
     def _only_adds(self) -> bool:
         """Whether steps that are on record are all that this attempt wants of them."""
-        from airflow_resumable.jobs.decision import was_cleared
-
         attempt = self._resumable_attempt
-        if self._waits or attempt is None:
-            return False
-        # After a clear the steps of before are to be ended, so how they are counts.
-        ends = attempt.record is not None and was_cleared(attempt.facts, attempt.record)
-        return not ends or attempt.policy.on_clear == "reconnect"
+        return not self._waits and attempt is not None and not attempt.service.is_sweeping
 
     # --- steps and cluster ---
 

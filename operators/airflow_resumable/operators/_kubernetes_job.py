@@ -193,13 +193,8 @@ class ResumableKubernetesJobOperator(JobEnd, KubernetesJobOperator):
     @property
     def _only_starts(self) -> bool:
         """Whether a Job that is on record is all that this attempt wants of it."""
-        from airflow_resumable.jobs.decision import was_cleared
-
         attempt = self._resumable_attempt
-        if self.wait_until_job_complete or attempt is None:
-            return False
-        # After a clear the Jobs of before are to be ended, so how they are counts.
-        return attempt.record is None or not was_cleared(attempt.facts, attempt.record)
+        return not self.wait_until_job_complete and attempt is not None and not attempt.service.is_sweeping
 
     def get_job_spec(self, context: Context) -> Any:
         """Return what makes two Jobs the same: the template fields, and what else shapes a Job."""

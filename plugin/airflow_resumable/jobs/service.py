@@ -62,6 +62,8 @@ class JobService:
         self._context = context
         self._policy = policy
         self._can = can
+        self.is_sweeping = False
+        """Whether jobs of before are being ended: who waits for none has to say how they are then."""
 
     def ask(self, what: str, call: Callable[[], Any]) -> Any:
         """Call the service; transient errors and expired credentials use up `status_error_budget`.
@@ -211,6 +213,13 @@ class JobService:
 
     def sweep(self, step: Sweep, family: str) -> tuple[Any, ...]:
         """Cancel what is alive of earlier generations, unless told to wait only; return what is left."""
+        self.is_sweeping = True
+        try:
+            return self._swept(step, family)
+        finally:
+            self.is_sweeping = False
+
+    def _swept(self, step: Sweep, family: str) -> tuple[Any, ...]:
         suspects = list(step.ids)
         found = self.find_by_tokens(step.tokens if self._can.find_by_token else (), step.since)
         if step.whole_family:

@@ -100,6 +100,12 @@ class TaskTries:
         """Clear the task as a user does: `max_tries` becomes the try number plus the retries."""
         self.max_tries = self.try_number + self.retries
 
+    def discard(self, subject: Any) -> None:
+        """Clear the task as a user does where Airflow drops the record with it, as 3.4 does by default."""
+        self.clear()
+        for key in (subject.external_id_key, key_for(subject.external_id_key)):
+            self.store.delete(key)
+
     def record(self, subject: Any) -> Any:
         """Return the job record of an operator or an `ExternalJob`, or None."""
         return self.store.get(key_for(subject.external_id_key))
